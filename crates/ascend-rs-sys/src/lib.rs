@@ -1,0 +1,1 @@
+//! Raw declarations of the AscendCL runtime C API.

@@ -1,0 +1,1 @@
+//! Simulated CANN runtime.

@@ -1,0 +1,1 @@
+//! Device-memory caching allocator for PyTorch on Ascend NPUs.
