@@ -1,1 +1,34 @@
-//! Device-memory caching allocator for PyTorch on Ascend NPUs.
+//! npualloc: the device-memory caching allocator core.
+//!
+//! Layers, each depending only on those above it in this list:
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`ids`], [`size`], [`error`] | newtypes, rounding rules, the error type |
+//! | [`config`] | the allocator settings, their parser, the environment |
+//! | [`driver`] | the contract with the device runtime and its backends |
+//! | [`block`] | blocks, their arena, the free index, the address map: pure |
+//! | [`segment`] | driver allocations that blocks tile: pure |
+//! | [`stream`] | stream uses of a block, events not yet complete |
+//! | [`pool`] | which free index serves a (pool, stream) |
+//! | [`stats`] | counters |
+//! | [`device`] | one device's state machine: allocate, free, reclaim, report |
+//! | [`registry`] | all devices; address → owner |
+//! | [`bridge`] | the C++ boundary |
+#![deny(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::panic, clippy::todo))]
+
+#[allow(unsafe_code, missing_docs)]
+pub mod bridge;
+pub mod block;
+pub mod config;
+pub mod device;
+pub mod driver;
+pub mod error;
+pub mod ids;
+pub mod pool;
+pub mod registry;
+pub mod segment;
+pub mod size;
+pub mod stats;
+pub mod stream;

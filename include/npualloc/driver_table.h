@@ -1,0 +1,58 @@
+// The driver functions an embedding C++ program hands to the allocator core.
+//
+// Plain C layout: the Rust side declares the same struct in src/driver/foreign/table.rs and asserts
+// its size. Every function returns an aclError (0 = success), must not throw, and must not call back
+// into the allocator unless its line says so. `user` is passed through unchanged.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace npualloc {
+
+// A stream as the embedding program names it. The core only compares it and hands it back.
+struct StreamToken {
+  int64_t id;
+  int32_t device;
+  int32_t reserved;
+};
+
+struct DriverTable {
+  void* user;
+
+  // Device memory. `huge_1g` asks for 1 GB pages.
+  int32_t (*malloc)(void* user, int32_t device, size_t bytes, int32_t huge_1g, uintptr_t* addr);
+  int32_t (*free)(void* user, int32_t device, uintptr_t addr);
+  int32_t (*memory_info)(void* user, int32_t device, size_t* free_bytes, size_t* total_bytes);
+
+  // Waits until the device has finished everything submitted so far, host task queue included.
+  // Called without any allocator lock; may call back into the allocator.
+  int32_t (*synchronize_device)(void* user, int32_t device);
+
+  // Events. `event_record` may create the underlying event on the stream's device. Called without any
+  // allocator lock, except `event_query`, which must not block.
+  int32_t (*event_create)(void* user, int32_t device, uintptr_t* event);
+  int32_t (*event_destroy)(void* user, uintptr_t event);
+  int32_t (*event_record)(void* user, uintptr_t event, StreamToken stream);
+  int32_t (*event_query)(void* user, uintptr_t event, int32_t* completed);
+  int32_t (*event_synchronize)(void* user, uintptr_t event);
+
+  // Runs the registered free-memory callbacks; sets *freed when one of them released memory.
+  // Called without any allocator lock; may call back into the allocator.
+  int32_t (*run_free_callbacks)(void* user, int32_t device, int32_t* freed);
+
+  // Asks other holders of cached device memory (operator workspaces) to give it back.
+  // Called without any allocator lock; may call back into the allocator.
+  int32_t (*release_external_caches)(void* user, int32_t device);
+
+  // Virtual memory; all null where the runtime has none.
+  int32_t (*reserve_address)(void* user, int32_t device, size_t bytes, uintptr_t* addr);
+  int32_t (*release_address)(void* user, int32_t device, uintptr_t addr);
+  int32_t (*malloc_physical)(void* user, int32_t device, size_t bytes, int32_t huge_1g,
+                             uintptr_t* handle);
+  int32_t (*free_physical)(void* user, int32_t device, uintptr_t handle);
+  int32_t (*map)(void* user, int32_t device, uintptr_t addr, size_t bytes, uintptr_t handle);
+  int32_t (*unmap)(void* user, int32_t device, uintptr_t addr);
+};
+
+}  // namespace npualloc

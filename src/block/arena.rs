@@ -1,0 +1,226 @@
+//! The arena of blocks of one device.
+
+use crate::ids::{BlockId, ListId, SegmentId};
+
+/// What a block is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockState {
+    /// In the free index of its list.
+    Free,
+    /// Handed out; in the address map.
+    Live,
+    /// Given back by the client, but streams may still use it: waits for events.
+    Pending,
+    /// A slot of the arena that holds no block.
+    Vacant,
+}
+
+/// A contiguous part of a segment. One cache line.
+#[derive(Debug, Clone)]
+pub struct Block {
+    /// Start address.
+    pub addr: usize,
+    /// Bytes; a multiple of 512.
+    pub size: usize,
+    /// Bytes the client asked for; 0 unless live or pending.
+    pub requested: usize,
+    /// Left neighbour in the segment.
+    pub prev: BlockId,
+    /// Right neighbour in the segment.
+    pub next: BlockId,
+    /// Previous block of the same size in the free index.
+    pub free_prev: BlockId,
+    /// Next block of the same size in the free index; next vacant slot when vacant.
+    pub free_next: BlockId,
+    /// The segment this is a part of.
+    pub segment: SegmentId,
+    /// The free index this returns to.
+    pub list: ListId,
+    /// Slot in the table of stream uses; `u32::MAX` = used on its own stream only.
+    pub uses: u32,
+    /// Events that must complete before the block may be reused.
+    pub events: u32,
+    /// The device's search clock when it became free: what garbage collection takes for age.
+    pub free_since: u32,
+    /// What the block is doing.
+    pub state: BlockState,
+    /// Larger than `max_split_size` when it was handed out (counted in `oversize_allocations`).
+    pub oversize: bool,
+}
+
+impl Block {
+    /// One past the last byte.
+    #[inline]
+    pub fn end(&self) -> usize {
+        self.addr + self.size
+    }
+
+    /// Whether the block is only a part of its segment.
+    #[inline]
+    pub fn is_split(&self) -> bool {
+        self.prev.is_some() || self.next.is_some()
+    }
+}
+
+/// No stream uses.
+pub const NO_USES: u32 = u32::MAX;
+
+/// Blocks by id. Slots are reused; the arena never shrinks, so that an id in use stays valid.
+#[derive(Debug)]
+pub struct BlockArena {
+    blocks: Vec<Block>,
+    vacant: BlockId,
+    len: usize,
+}
+
+impl Default for BlockArena {
+    fn default() -> Self {
+        Self { blocks: Vec::new(), vacant: BlockId::NONE, len: 0 }
+    }
+}
+
+impl BlockArena {
+    /// Number of blocks.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no blocks.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes of bookkeeping held.
+    pub fn heap_bytes(&self) -> usize {
+        self.blocks.capacity() * size_of::<Block>()
+    }
+
+    /// Adds a block without neighbours, in state `Pending` (in no index yet).
+    #[inline]
+    pub fn insert(&mut self, addr: usize, size: usize, segment: SegmentId, list: ListId) -> BlockId {
+        let block = Block {
+            addr,
+            size,
+            requested: 0,
+            prev: BlockId::NONE,
+            next: BlockId::NONE,
+            free_prev: BlockId::NONE,
+            free_next: BlockId::NONE,
+            segment,
+            list,
+            uses: NO_USES,
+            events: 0,
+            free_since: 0,
+            state: BlockState::Pending,
+            oversize: false,
+        };
+        self.len += 1;
+        if let Some(id) = self.vacant.some() {
+            let slot = &mut self.blocks[id.index()];
+            self.vacant = slot.free_next;
+            *slot = block;
+            id
+        } else {
+            self.blocks.push(block);
+            BlockId((self.blocks.len() - 1) as u32)
+        }
+    }
+
+    /// Removes a block; its neighbours must no longer link to it.
+    #[inline]
+    pub fn remove(&mut self, id: BlockId) {
+        let vacant = self.vacant;
+        let slot = &mut self.blocks[id.index()];
+        debug_assert_ne!(slot.state, BlockState::Vacant);
+        slot.state = BlockState::Vacant;
+        slot.free_next = vacant;
+        self.vacant = id;
+        self.len -= 1;
+    }
+
+    /// Splits the first `size` bytes off `id`: the returned block is the front part and takes the
+    /// place of `id`'s left edge; `id` keeps the rest. Neither may be in a free index.
+    #[inline]
+    pub fn split_front(&mut self, id: BlockId, size: usize) -> BlockId {
+        let whole = &self[id];
+        debug_assert!(size < whole.size);
+        let (addr, segment, list, prev) = (whole.addr, whole.segment, whole.list, whole.prev);
+        let front = self.insert(addr, size, segment, list);
+        if let Some(prev) = prev.some() {
+            self[prev].next = front;
+        }
+        let block = &mut self[front];
+        block.prev = prev;
+        block.next = id;
+        let rest = &mut self[id];
+        rest.prev = front;
+        rest.addr += size;
+        rest.size -= size;
+        front
+    }
+
+    /// Merges `right` into `left`, its left neighbour. Neither may be in a free index.
+    #[inline]
+    pub fn merge_right(&mut self, left: BlockId, right: BlockId) {
+        let (size, next) = (self[right].size, self[right].next);
+        debug_assert_eq!(self[left].end(), self[right].addr);
+        let block = &mut self[left];
+        block.size += size;
+        block.next = next;
+        if let Some(next) = next.some() {
+            self[next].prev = left;
+        }
+        self.remove(right);
+    }
+
+    /// Every block, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = (BlockId, &Block)> {
+        self.blocks
+            .iter()
+            .enumerate()
+            .filter(|(_, block)| block.state != BlockState::Vacant)
+            .map(|(index, block)| (BlockId(index as u32), block))
+    }
+}
+
+impl std::ops::Index<BlockId> for BlockArena {
+    type Output = Block;
+
+    #[inline]
+    fn index(&self, id: BlockId) -> &Block {
+        &self.blocks[id.index()]
+    }
+}
+
+impl std::ops::IndexMut<BlockId> for BlockArena {
+    #[inline]
+    fn index_mut(&mut self, id: BlockId) -> &mut Block {
+        &mut self.blocks[id.index()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_fills_one_cache_line() {
+        assert!(size_of::<Block>() <= 64, "{}", size_of::<Block>());
+    }
+
+    #[test]
+    fn split_and_merge_restore_the_block() {
+        let mut arena = BlockArena::default();
+        let id = arena.insert(0x1000, 4096, SegmentId(0), ListId(0));
+        let front = arena.split_front(id, 1024);
+        assert_eq!((arena[front].addr, arena[front].size), (0x1000, 1024));
+        assert_eq!((arena[id].addr, arena[id].size), (0x1400, 3072));
+        assert_eq!((arena[front].next, arena[id].prev), (id, front));
+        arena.merge_right(front, id);
+        assert_eq!((arena[front].addr, arena[front].size), (0x1000, 4096));
+        assert!(!arena[front].is_split());
+        assert_eq!(arena.len(), 1);
+        // The slot is reused.
+        assert_eq!(arena.insert(0, 512, SegmentId(0), ListId(0)), id);
+    }
+}

@@ -1,0 +1,18 @@
+//! Blocks: the arena they live in, the index of the free ones, the map from address to live block.
+//! Pure: no unsafe, no driver; depends on ids and sizes only.
+//!
+//! ```text
+//! segment  |---------------------------------------------|
+//! blocks   |  A live  | B free |   C live   |   D free   |   linked by prev/next, tile the segment
+//! index              B ------------------------ D            by size, then address
+//! ```
+
+mod addr_map;
+mod arena;
+mod bitmap;
+mod free_index;
+mod ordered_bin;
+
+pub use addr_map::AddrMap;
+pub use arena::{Block, BlockArena, BlockState, NO_USES};
+pub use free_index::FreeIndex;

@@ -1,0 +1,206 @@
+//! The consistency checker: verifies every invariant by recounting. For tests, fuzzers and debugging:
+//! it walks all blocks under the lock.
+
+use std::collections::{HashMap, HashSet};
+
+use super::DeviceAllocator;
+use super::state::State;
+use crate::block::{BlockState, NO_USES};
+use crate::error::{AllocError, Result};
+use crate::ids::BlockId;
+use crate::size::MIN_BLOCK_SIZE;
+
+macro_rules! ensure {
+    ($condition:expr, $($text:tt)+) => {
+        if !$condition {
+            return Err(format!($($text)+));
+        }
+    };
+}
+
+type Check = std::result::Result<(), String>;
+
+impl DeviceAllocator {
+    /// Verifies every invariant; the error names the first one broken.
+    pub fn check_consistency(&self) -> Result<()> {
+        let state = self.state.lock();
+        state
+            .check()
+            .map_err(|broken| AllocError::Internal(format!("device {}: {broken}", self.id.0)))
+    }
+}
+
+impl State {
+    fn check(&self) -> Check {
+        self.check_tiling()?;
+        self.check_free_lists()?;
+        self.check_live_map()?;
+        self.check_events()?;
+        self.check_stats()
+    }
+
+    /// Blocks tile their segments without gap or overlap, segments don't overlap, and two free
+    /// neighbours do not exist.
+    fn check_tiling(&self) -> Check {
+        let mut seen = HashSet::new();
+        let mut spans: Vec<(usize, usize)> = Vec::new();
+        for (segment_id, segment) in self.segments.iter() {
+            spans.push((segment.addr, segment.size));
+            let mut at = segment.addr;
+            let mut prev = BlockId::NONE;
+            let mut prev_free = false;
+            let mut next = segment.first;
+            while let Some(id) = next.some() {
+                let block = &self.arena[id];
+                ensure!(seen.insert(id), "block {id:?} is in two places");
+                ensure!(block.segment == segment_id, "block {id:?} names the wrong segment");
+                ensure!(block.prev == prev, "block {id:?} has a wrong left link");
+                ensure!(block.addr == at, "gap or overlap before block {id:?} at {at:#x}");
+                ensure!(block.size > 0, "block {id:?} is empty");
+                ensure!(block.size % MIN_BLOCK_SIZE == 0, "block {id:?} has an odd size");
+                let free = block.state == BlockState::Free;
+                ensure!(!(free && prev_free), "free neighbours left of block {id:?}");
+                let list = &self.lists[block.list];
+                ensure!(
+                    (list.pool, list.stream, list.small)
+                        == (segment.pool, segment.stream, segment.small),
+                    "block {id:?} is on the list of another pool or stream"
+                );
+                at = block.end();
+                (prev, prev_free, next) = (id, free, block.next);
+            }
+            let end = segment.addr + segment.size;
+            ensure!(at == end, "segment {segment_id:?} is tiled up to {at:#x}, not {end:#x}");
+        }
+        ensure!(
+            seen.len() == self.arena.len(),
+            "{} blocks in segments, {} in the arena",
+            seen.len(),
+            self.arena.len()
+        );
+        spans.sort_unstable();
+        for pair in spans.windows(2) {
+            ensure!(pair[0].0 + pair[0].1 <= pair[1].0, "segments overlap at {:#x}", pair[1].0);
+        }
+        Ok(())
+    }
+
+    /// The lists hold exactly the free blocks, each on its own list.
+    fn check_free_lists(&self) -> Check {
+        let mut listed = 0;
+        for (list_id, list) in self.lists.iter() {
+            let (mut count, mut bytes) = (0, 0);
+            for id in list.free.iter(&self.arena) {
+                let block = &self.arena[id];
+                ensure!(block.state == BlockState::Free, "listed block {id:?} is not free");
+                ensure!(block.list == list_id, "block {id:?} is on a foreign list");
+                let fit = list.free.best_fit(block.size).map(|fit| self.arena[fit].size);
+                ensure!(fit == Some(block.size), "block {id:?} is not found by its own size");
+                count += 1;
+                bytes += block.size;
+            }
+            ensure!(count == list.free.len(), "list {list_id:?} miscounts its blocks");
+            ensure!(bytes == list.free.bytes(), "list {list_id:?} miscounts its bytes");
+            listed += count;
+        }
+        let free = self.arena.iter().filter(|(_, b)| b.state == BlockState::Free).count();
+        ensure!(listed == free, "{free} free blocks, {listed} of them listed");
+        Ok(())
+    }
+
+    /// The map holds exactly the live blocks.
+    fn check_live_map(&self) -> Check {
+        let live = self.arena.iter().filter(|(_, b)| b.state == BlockState::Live).count();
+        ensure!(live == self.live.len(), "{live} live blocks, {} in the map", self.live.len());
+        for (addr, id) in self.live.iter() {
+            let block = &self.arena[id];
+            ensure!(block.state == BlockState::Live, "mapped block {id:?} is not live");
+            ensure!(block.addr == addr, "block {id:?} is mapped at a wrong address");
+            ensure!(self.live.get(addr) == Some(id), "block {id:?} can't be looked up");
+        }
+        Ok(())
+    }
+
+    /// Pending blocks wait for exactly their outstanding events; others wait for none.
+    fn check_events(&self) -> Check {
+        let mut waiting: HashMap<BlockId, u32> = HashMap::new();
+        let uses = self.pending.iter().map(|(_, pending)| pending.block);
+        for id in uses.chain(self.unfenced.iter().copied()) {
+            *waiting.entry(id).or_default() += 1;
+        }
+        ensure!(self.pending.iter().count() == self.pending.len(), "pending events miscounted");
+        let mut with_uses = 0;
+        let mut missing = 0;
+        for (id, block) in self.arena.iter() {
+            let known = waiting.get(&id).copied().unwrap_or(0);
+            ensure!(known <= block.events, "block {id:?} has more events than it counts");
+            missing += (block.events - known) as usize;
+            ensure!(
+                (block.state == BlockState::Pending) == (block.events > 0),
+                "block {id:?} is {:?} with {} events",
+                block.state,
+                block.events
+            );
+            if block.uses != NO_USES {
+                ensure!(block.state == BlockState::Live, "block {id:?} has uses but is not live");
+                with_uses += 1;
+            }
+        }
+        ensure!(missing == self.detached, "{missing} events unaccounted for, {}", self.detached);
+        ensure!(with_uses == self.uses.len(), "stream uses leaked");
+        Ok(())
+    }
+
+    /// Every current value equals a recount.
+    fn check_stats(&self) -> Check {
+        for small in [true, false] {
+            let mut recount = [0i64; 9];
+            for (_, block) in self.arena.iter().filter(|(_, b)| self.lists[b.list].small == small) {
+                let size = block.size as i64;
+                match block.state {
+                    BlockState::Live => {
+                        recount[0] += 1;
+                        recount[1] += size;
+                    }
+                    BlockState::Free if block.is_split() => {
+                        recount[5] += 1;
+                        recount[6] += size;
+                    }
+                    _ => {}
+                }
+                if matches!(block.state, BlockState::Live | BlockState::Pending) {
+                    recount[2] += 1;
+                    recount[3] += size;
+                    recount[4] += block.requested as i64;
+                }
+            }
+            for (_, segment) in self.segments.iter().filter(|(_, s)| s.small == small) {
+                recount[7] += 1;
+                recount[8] += segment.size as i64;
+            }
+            let stats = &self.stats;
+            let counted = [
+                ("allocation", &stats.allocation),
+                ("allocated_bytes", &stats.allocated_bytes),
+                ("active", &stats.active),
+                ("active_bytes", &stats.active_bytes),
+                ("requested_bytes", &stats.requested_bytes),
+                ("inactive_split", &stats.inactive_split),
+                ("inactive_split_bytes", &stats.inactive_split_bytes),
+                ("segment", &stats.segment),
+                ("reserved_bytes", &stats.reserved_bytes),
+            ];
+            for ((name, stat), expected) in counted.into_iter().zip(recount) {
+                let pool = if small { "small" } else { "large" };
+                let stat = stat.pool(small);
+                ensure!(
+                    stat.current == expected,
+                    "{name} of the {pool} pool says {}, recounted {expected}",
+                    stat.current
+                );
+                ensure!(stat.peak >= stat.current, "{name} of the {pool} pool exceeds its peak");
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! Freeing, and the stream uses that delay it.
+
+use parking_lot::MutexGuard;
+
+use super::DeviceAllocator;
+use super::state::State;
+use crate::block::NO_USES;
+use crate::driver::StreamToken;
+use crate::ids::BlockId;
+use crate::stream::PendingUse;
+
+impl DeviceAllocator {
+    /// Gives the block at `addr` back; false when it is not a live block of this device.
+    #[inline]
+    pub fn deallocate(&self, addr: usize) -> bool {
+        let mut state = self.state.lock();
+        let Some(id) = state.live.remove(addr) else { return false };
+        state.retire(id);
+        if state.arena[id].uses == NO_USES {
+            state.complete_free(id);
+        } else {
+            self.fence(&mut state, id);
+        }
+        true
+    }
+
+    /// Records an event on each stream that used the retired block. The events are recorded with the
+    /// lock released: recording goes through the client's task queue and may wait for room in it, while
+    /// the queue's consumer may be allocating.
+    #[cold]
+    fn fence(&self, state: &mut MutexGuard<'_, State>, id: BlockId) {
+        let streams = state.take_uses(id);
+        if self.is_exiting() {
+            state.complete_free(id);
+            return;
+        }
+        state.arena[id].events = streams.len() as u32;
+        state.detached += streams.len();
+        for stream in streams {
+            let event = state.idle_events.pop();
+            let recorded = MutexGuard::unlocked(state, || {
+                let event = match event {
+                    Some(event) => event,
+                    None => self.driver.event_create(self.id)?,
+                };
+                match self.driver.event_record(event, stream) {
+                    Ok(()) => Ok(event),
+                    Err(error) => {
+                        // An event that can't be recorded may be broken: don't use it again.
+                        let _ = self.driver.event_destroy(event);
+                        Err(error)
+                    }
+                }
+            });
+            state.detached -= 1;
+            match recorded {
+                Ok(event) => state.pending.push(stream, PendingUse { event, block: id }),
+                // Nothing is lost: the block stays out of use until the device has been synchronised.
+                Err(_) => state.unfenced.push(id),
+            }
+        }
+    }
+
+    /// Notes that the block at `addr` is used on `stream` too; false when it is not a live block of
+    /// this device.
+    pub fn record_stream(&self, addr: usize, stream: StreamToken) -> bool {
+        let mut state = self.state.lock();
+        let Some(id) = state.live.get(addr) else { return false };
+        let state = &mut *state;
+        state.uses.add(&mut state.arena[id], stream);
+        true
+    }
+
+    /// Takes back a `record_stream`: the client knows that the use has ended. False when `addr` is not
+    /// a live block of this device.
+    pub fn erase_stream(&self, addr: usize, stream: StreamToken) -> bool {
+        let mut state = self.state.lock();
+        let Some(id) = state.live.get(addr) else { return false };
+        let state = &mut *state;
+        state.uses.remove(&mut state.arena[id], stream);
+        true
+    }
+}

@@ -1,0 +1,89 @@
+//! Questions about a device's memory.
+
+use super::DeviceAllocator;
+use super::state::State;
+use crate::block::BlockState;
+use crate::ids::{BlockId, StreamKey};
+use crate::stats::DeviceStats;
+
+/// A live block as seen from outside. Sizes in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockView {
+    /// The block.
+    pub id: BlockId,
+    /// Its start.
+    pub addr: usize,
+    /// Its size after rounding.
+    pub size: usize,
+    /// What the client asked for.
+    pub requested: usize,
+    /// The stream it was allocated on.
+    pub stream: StreamKey,
+    /// Start of its segment.
+    pub base_addr: usize,
+    /// Size of its segment.
+    pub base_size: usize,
+}
+
+impl State {
+    /// Whether the block is all of its segment, and free.
+    pub(super) fn is_idle(&self, id: BlockId) -> bool {
+        let block = &self.arena[id];
+        block.state == BlockState::Free && !block.is_split()
+    }
+}
+
+impl DeviceAllocator {
+    /// The live block that starts at `addr`.
+    pub fn describe_block(&self, addr: usize) -> Option<BlockView> {
+        let state = self.state.lock();
+        let id = state.live.get(addr)?;
+        let block = &state.arena[id];
+        let segment = state.segments.get(block.segment)?;
+        Some(BlockView {
+            id,
+            addr,
+            size: block.size,
+            requested: block.requested,
+            stream: segment.stream,
+            base_addr: segment.addr,
+            base_size: segment.size,
+        })
+    }
+
+    /// Bytes in free blocks, and the largest one's size.
+    pub fn cache_info(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        let mut total = 0;
+        let mut largest = 0;
+        for (_, list) in state.lists.iter() {
+            total += list.free.bytes();
+            if let Some(id) = list.free.largest(&state.arena) {
+                largest = largest.max(state.arena[id].size);
+            }
+        }
+        (total, largest)
+    }
+
+    /// A copy of the statistics, and `max_split_size` (−1 for unlimited, as the stock allocator has it).
+    pub fn stats(&self) -> (DeviceStats, i64) {
+        let state = self.state.lock();
+        (state.stats.clone(), state.settings.max_split_size as i64)
+    }
+
+    /// Forgets accumulated statistics.
+    pub fn reset_accumulated_stats(&self) {
+        self.state.lock().stats.reset_accumulated();
+    }
+
+    /// Peaks become the current values.
+    pub fn reset_peak_stats(&self) {
+        self.state.lock().stats.reset_peak();
+    }
+
+    /// Bytes of host memory the bookkeeping holds for blocks.
+    pub fn bookkeeping_bytes(&self) -> usize {
+        let state = self.state.lock();
+        state.arena.heap_bytes() + state.live.heap_bytes()
+    }
+}

@@ -1,0 +1,98 @@
+//! One device's state machine. `state` is pure bookkeeping under the device lock; the other files add
+//! the effects: they call the driver, always with the lock released (except to query an event).
+//! Depends on every module above it in the list of `lib.rs`.
+
+mod allocate;
+mod check;
+mod events;
+mod free;
+mod gc;
+mod info;
+mod reclaim;
+mod report;
+mod state;
+
+pub use info::BlockView;
+pub use report::format_size;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::config::Settings;
+use crate::driver::Driver;
+use crate::error::{AllocError, Result};
+use crate::ids::DeviceId;
+use state::State;
+
+/// The allocator of one device. Thread-safe: one lock around the bookkeeping, released around every
+/// blocking driver call.
+pub struct DeviceAllocator {
+    id: DeviceId,
+    driver: Arc<dyn Driver>,
+    /// Added to every request before rounding, bytes.
+    pad: usize,
+    state: Mutex<State>,
+    exiting: AtomicBool,
+}
+
+impl DeviceAllocator {
+    /// An allocator that holds nothing yet. Asks the driver for the capacity when a memory fraction is
+    /// configured.
+    pub fn new(id: DeviceId, driver: Arc<dyn Driver>, settings: Settings, pad: usize) -> Result<Self> {
+        let fraction = settings.per_process_memory_fraction;
+        let device = Self {
+            id,
+            driver,
+            pad,
+            state: Mutex::new(State::new(settings)),
+            exiting: AtomicBool::new(false),
+        };
+        if fraction < 1.0 {
+            device.set_memory_fraction(fraction)?;
+        }
+        Ok(device)
+    }
+
+    /// The device.
+    pub fn id(&self) -> DeviceId {
+        self.id
+    }
+
+    /// Replaces the settings; blocks and segments stay as they are.
+    pub fn apply_settings(&self, settings: Settings) {
+        self.state.lock().settings = settings;
+    }
+
+    /// From now on no driver function is called: the runtime is going away with the process.
+    pub fn begin_process_exit(&self) {
+        self.exiting.store(true, Ordering::Release);
+    }
+
+    fn is_exiting(&self) -> bool {
+        self.exiting.load(Ordering::Acquire)
+    }
+
+    /// The share of the device's memory this process may reserve.
+    pub fn memory_fraction(&self) -> Result<f64> {
+        let Some(limit) = self.state.lock().limit else { return Ok(1.0) };
+        let total = self.driver.memory_info(self.id)?.total;
+        Ok(limit as f64 / total as f64)
+    }
+
+    /// Limits what this process may reserve to a share of the device's memory, in [0, 1]; 1 removes the
+    /// limit. Memory already reserved stays.
+    pub fn set_memory_fraction(&self, fraction: f64) -> Result<()> {
+        if !(0.0..=1.0).contains(&fraction) {
+            return Err(AllocError::InvalidFraction { fraction });
+        }
+        let limit = if fraction < 1.0 {
+            Some((fraction * self.driver.memory_info(self.id)?.total as f64) as usize)
+        } else {
+            None
+        };
+        self.state.lock().limit = limit;
+        Ok(())
+    }
+}

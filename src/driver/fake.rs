@@ -1,0 +1,192 @@
+//! A driver without a device, for tests and benchmarks of the core alone: addresses from a counter, a
+//! capacity, events completed by hand, and a plan of failures.
+
+use std::collections::{BTreeMap, HashMap};
+
+use parking_lot::Mutex;
+
+use super::{
+    Driver, DriverError, DriverResult, EventHandle, MemoryInfo, OUT_OF_MEMORY_CODE, StreamToken,
+};
+use crate::ids::DeviceId;
+
+/// Distance between the address spaces of two devices.
+const DEVICE_STRIDE: usize = 1 << 44;
+const SEGMENT_ALIGN: usize = 2 << 20;
+
+#[derive(Debug, Default)]
+struct Device {
+    /// Driver allocations by address.
+    held: BTreeMap<usize, usize>,
+    used: usize,
+    next: usize,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    devices: HashMap<u32, Device>,
+    /// Work submitted to and completed by each stream.
+    submitted: HashMap<StreamToken, u64>,
+    completed: HashMap<StreamToken, u64>,
+    /// What each event waits for.
+    events: HashMap<usize, Option<(StreamToken, u64)>>,
+    next_event: usize,
+    calls: BTreeMap<&'static str, u64>,
+    total_calls: u64,
+    fail_at: Option<(u64, i32)>,
+}
+
+/// See the module's text. Thread-safe.
+#[derive(Debug)]
+pub struct FakeDriver {
+    capacity: usize,
+    inner: Mutex<Inner>,
+}
+
+impl FakeDriver {
+    /// Devices of `capacity` bytes each.
+    pub fn new(capacity: usize) -> Self {
+        Self { capacity, inner: Mutex::new(Inner::default()) }
+    }
+
+    /// The `n`-th driver call from now (0 = the next one) fails with `code`.
+    pub fn fail_call(&self, n: u64, code: i32) {
+        let mut inner = self.inner.lock();
+        inner.fail_at = Some((inner.total_calls + n, code));
+    }
+
+    /// Withdraws a planned failure; true when it has not happened.
+    pub fn withdraw_failure(&self) -> bool {
+        self.inner.lock().fail_at.take().is_some()
+    }
+
+    /// Number of calls of a kind (the trait's method name).
+    pub fn calls(&self, kind: &str) -> u64 {
+        self.inner.lock().calls.get(kind).copied().unwrap_or(0)
+    }
+
+    /// Number of calls of all kinds.
+    pub fn total_calls(&self) -> u64 {
+        self.inner.lock().total_calls
+    }
+
+    /// Driver allocations held on a device: count and bytes.
+    pub fn held(&self, device: u32) -> (usize, usize) {
+        let inner = self.inner.lock();
+        inner.devices.get(&device).map_or((0, 0), |d| (d.held.len(), d.used))
+    }
+
+    /// Submits work to a stream: events recorded from now on wait for it.
+    pub fn submit(&self, stream: StreamToken) {
+        *self.inner.lock().submitted.entry(stream).or_default() += 1;
+    }
+
+    /// The stream finishes everything submitted.
+    pub fn finish(&self, stream: StreamToken) {
+        let mut inner = self.inner.lock();
+        let submitted = inner.submitted.get(&stream).copied().unwrap_or(0);
+        inner.completed.insert(stream, submitted);
+    }
+
+    fn enter(&self, call: &'static str) -> DriverResult<parking_lot::MutexGuard<'_, Inner>> {
+        let mut inner = self.inner.lock();
+        *inner.calls.entry(call).or_default() += 1;
+        let at = inner.total_calls;
+        inner.total_calls += 1;
+        match inner.fail_at {
+            Some((n, code)) if n == at => {
+                inner.fail_at = None;
+                Err(DriverError { call, code })
+            }
+            _ => Ok(inner),
+        }
+    }
+}
+
+impl Driver for FakeDriver {
+    fn malloc(&self, device: DeviceId, bytes: usize, _huge_1g: bool) -> DriverResult<usize> {
+        let mut inner = self.enter("malloc")?;
+        let capacity = self.capacity;
+        let slot = inner.devices.entry(device.0).or_default();
+        if bytes > capacity - slot.used {
+            return Err(DriverError { call: "malloc", code: OUT_OF_MEMORY_CODE });
+        }
+        let addr = (device.0 as usize + 1) * DEVICE_STRIDE + slot.next;
+        slot.next += bytes.next_multiple_of(SEGMENT_ALIGN);
+        slot.used += bytes;
+        slot.held.insert(addr, bytes);
+        Ok(addr)
+    }
+
+    fn free(&self, device: DeviceId, addr: usize) -> DriverResult<()> {
+        let mut inner = self.enter("free")?;
+        let slot = inner.devices.entry(device.0).or_default();
+        match slot.held.remove(&addr) {
+            Some(bytes) => {
+                slot.used -= bytes;
+                Ok(())
+            }
+            None => Err(DriverError { call: "free", code: 107_000 }),
+        }
+    }
+
+    fn memory_info(&self, device: DeviceId) -> DriverResult<MemoryInfo> {
+        let inner = self.enter("memory_info")?;
+        let used = inner.devices.get(&device.0).map_or(0, |d| d.used);
+        Ok(MemoryInfo { free: self.capacity - used, total: self.capacity })
+    }
+
+    fn synchronize_device(&self, _device: DeviceId) -> DriverResult<()> {
+        let mut inner = self.enter("synchronize_device")?;
+        inner.completed = inner.submitted.clone();
+        Ok(())
+    }
+
+    fn event_create(&self, _device: DeviceId) -> DriverResult<EventHandle> {
+        let mut inner = self.enter("event_create")?;
+        inner.next_event += 1;
+        let event = inner.next_event;
+        inner.events.insert(event, None);
+        Ok(EventHandle(event))
+    }
+
+    fn event_destroy(&self, event: EventHandle) -> DriverResult<()> {
+        let mut inner = self.enter("event_destroy")?;
+        inner.events.remove(&event.0);
+        Ok(())
+    }
+
+    fn event_record(&self, event: EventHandle, stream: StreamToken) -> DriverResult<()> {
+        let mut inner = self.enter("event_record")?;
+        let position = inner.submitted.get(&stream).copied().unwrap_or(0);
+        inner.events.insert(event.0, Some((stream, position)));
+        Ok(())
+    }
+
+    fn event_query(&self, event: EventHandle) -> DriverResult<bool> {
+        let inner = self.enter("event_query")?;
+        Ok(match inner.events.get(&event.0) {
+            Some(Some((stream, position))) => {
+                inner.completed.get(stream).copied().unwrap_or(0) >= *position
+            }
+            _ => true,
+        })
+    }
+
+    fn event_synchronize(&self, event: EventHandle) -> DriverResult<()> {
+        let mut inner = self.enter("event_synchronize")?;
+        if let Some(Some((stream, position))) = inner.events.get(&event.0).copied() {
+            let completed = inner.completed.entry(stream).or_default();
+            *completed = (*completed).max(position);
+        }
+        Ok(())
+    }
+
+    fn run_free_callbacks(&self, _device: DeviceId) -> DriverResult<bool> {
+        self.enter("run_free_callbacks").map(|_| false)
+    }
+
+    fn release_external_caches(&self, _device: DeviceId) -> DriverResult<()> {
+        self.enter("release_external_caches").map(drop)
+    }
+}

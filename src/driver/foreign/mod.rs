@@ -1,0 +1,99 @@
+//! Driver functions supplied by the embedding C++ program (`include/npualloc/driver_table.h`).
+
+mod table;
+
+pub use table::DriverTable;
+
+use super::{Driver, DriverError, DriverResult, EventHandle, MemoryInfo, StreamToken};
+use crate::ids::DeviceId;
+
+/// A [`Driver`] over a [`DriverTable`].
+pub struct ForeignDriver {
+    table: DriverTable,
+}
+
+// SAFETY: the table's contract says that its functions and `user` may be used from any thread.
+unsafe impl Send for ForeignDriver {}
+// SAFETY: as above.
+unsafe impl Sync for ForeignDriver {}
+
+fn check(call: &'static str, code: i32) -> DriverResult<()> {
+    if code == 0 { Ok(()) } else { Err(DriverError { call, code }) }
+}
+
+impl ForeignDriver {
+    /// # Safety
+    /// The functions in `table` must uphold the contract of `driver_table.h` as long as the process
+    /// lives.
+    pub unsafe fn new(table: DriverTable) -> Self {
+        Self { table }
+    }
+}
+
+/// Calls one function of the table.
+macro_rules! call {
+    ($self:ident . $name:ident ( $($arg:expr),* )) => {
+        check(
+            stringify!($name),
+            // SAFETY: `new`'s contract: the function is valid, takes these arguments and does not
+            // throw; out-parameters point to live locals.
+            unsafe { ($self.table.$name)($self.table.user, $($arg),*) },
+        )
+    };
+}
+
+impl Driver for ForeignDriver {
+    fn malloc(&self, device: DeviceId, bytes: usize, huge_1g: bool) -> DriverResult<usize> {
+        let mut addr = 0;
+        call!(self.malloc(device.0 as i32, bytes, huge_1g.into(), &raw mut addr))?;
+        Ok(addr)
+    }
+
+    fn free(&self, device: DeviceId, addr: usize) -> DriverResult<()> {
+        call!(self.free(device.0 as i32, addr))
+    }
+
+    fn memory_info(&self, device: DeviceId) -> DriverResult<MemoryInfo> {
+        let mut info = MemoryInfo { free: 0, total: 0 };
+        call!(self.memory_info(device.0 as i32, &raw mut info.free, &raw mut info.total))?;
+        Ok(info)
+    }
+
+    fn synchronize_device(&self, device: DeviceId) -> DriverResult<()> {
+        call!(self.synchronize_device(device.0 as i32))
+    }
+
+    fn event_create(&self, device: DeviceId) -> DriverResult<EventHandle> {
+        let mut event = 0;
+        call!(self.event_create(device.0 as i32, &raw mut event))?;
+        Ok(EventHandle(event))
+    }
+
+    fn event_destroy(&self, event: EventHandle) -> DriverResult<()> {
+        call!(self.event_destroy(event.0))
+    }
+
+    fn event_record(&self, event: EventHandle, stream: StreamToken) -> DriverResult<()> {
+        call!(self.event_record(event.0, stream))
+    }
+
+    fn event_query(&self, event: EventHandle) -> DriverResult<bool> {
+        let mut completed = 0;
+        call!(self.event_query(event.0, &raw mut completed))?;
+        Ok(completed != 0)
+    }
+
+    fn event_synchronize(&self, event: EventHandle) -> DriverResult<()> {
+        call!(self.event_synchronize(event.0))
+    }
+
+    fn run_free_callbacks(&self, device: DeviceId) -> DriverResult<bool> {
+        let mut freed = 0;
+        call!(self.run_free_callbacks(device.0 as i32, &raw mut freed))?;
+        Ok(freed != 0)
+    }
+
+    fn release_external_caches(&self, device: DeviceId) -> DriverResult<()> {
+        call!(self.release_external_caches(device.0 as i32))
+    }
+}

@@ -1,0 +1,84 @@
+//! The contract with the device runtime, and its backends: `foreign` (functions supplied by the C++
+//! side), `fake` (unit tests and benchmarks, with a fault plan). Depends on ids only.
+
+pub mod fake;
+#[allow(unsafe_code)]
+pub mod foreign;
+
+use crate::ids::DeviceId;
+
+/// The driver's "device memory exhausted" (`ACL_ERROR_RT_MEMORY_ALLOCATION`): the only code that means
+/// out of memory; every other code is a failure.
+pub const OUT_OF_MEMORY_CODE: i32 = 207_001;
+
+/// A driver call that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{call} failed, error code is {code}")]
+pub struct DriverError {
+    /// Which call.
+    pub call: &'static str,
+    /// The runtime's error code, unchanged.
+    pub code: i32,
+}
+
+impl DriverError {
+    /// Whether the device has no room (as opposed to a failure).
+    pub fn is_out_of_memory(&self) -> bool {
+        self.code == OUT_OF_MEMORY_CODE
+    }
+}
+
+/// A stream as the client names it when it records a use: passed through to the event functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct StreamToken {
+    /// The client's stream id.
+    pub id: i64,
+    /// The device the stream belongs to.
+    pub device: i32,
+    /// Always 0; keeps the layout explicit.
+    pub reserved: i32,
+}
+
+/// An event of the runtime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct EventHandle(pub usize);
+
+/// Device memory as the runtime reports it, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Not allocated by anybody.
+    pub free: usize,
+    /// The device's capacity.
+    pub total: usize,
+}
+
+/// Result of a driver call.
+pub type DriverResult<T> = Result<T, DriverError>;
+
+/// What the allocator needs from a device runtime. Thread-safe. Unless a method says otherwise it is
+/// called without any allocator lock held and may block.
+pub trait Driver: Send + Sync {
+    /// Allocates device memory, 512-byte aligned or better.
+    fn malloc(&self, device: DeviceId, bytes: usize, huge_1g: bool) -> DriverResult<usize>;
+    /// Frees what `malloc` returned. Takes effect at once, even under running work.
+    fn free(&self, device: DeviceId, addr: usize) -> DriverResult<()>;
+    /// Free and total memory of the device.
+    fn memory_info(&self, device: DeviceId) -> DriverResult<MemoryInfo>;
+    /// Waits for everything submitted to the device.
+    fn synchronize_device(&self, device: DeviceId) -> DriverResult<()>;
+    /// Makes an event.
+    fn event_create(&self, device: DeviceId) -> DriverResult<EventHandle>;
+    /// Destroys an event.
+    fn event_destroy(&self, event: EventHandle) -> DriverResult<()>;
+    /// Records the event behind everything submitted to the stream so far.
+    fn event_record(&self, event: EventHandle, stream: StreamToken) -> DriverResult<()>;
+    /// Whether the last record has completed. Called under the device lock: must not block.
+    fn event_query(&self, event: EventHandle) -> DriverResult<bool>;
+    /// Waits for the last record.
+    fn event_synchronize(&self, event: EventHandle) -> DriverResult<()>;
+    /// Runs the client's free-memory callbacks; true when one of them freed something.
+    fn run_free_callbacks(&self, device: DeviceId) -> DriverResult<bool>;
+    /// Asks other holders of cached device memory to return it.
+    fn release_external_caches(&self, device: DeviceId) -> DriverResult<()>;
+}

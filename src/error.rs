@@ -1,0 +1,70 @@
+//! The one error type. A driver's code is kept, never swallowed.
+
+use crate::driver::DriverError;
+use crate::ids::DeviceId;
+
+/// Why a call failed. The texts are the ones users of the stock allocator search for.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AllocError {
+    /// No room, after everything reclaimable went back. The report holds the full text.
+    #[error("{}", .0.message)]
+    OutOfMemory(Box<OomReport>),
+    /// Refused by policy before asking the driver.
+    #[error(
+        "NPU out of memory. Allocation was preemptively rejected because it would exceed \
+         per_process_memory_fraction limit. Requested size: {}",
+        crate::device::format_size(.0.alloc_size)
+    )]
+    Rejected(Box<OomReport>),
+    /// The address is not a live allocation of this allocator.
+    #[error("invalid device pointer: {addr:#x}")]
+    InvalidPointer {
+        /// The address as given.
+        addr: usize,
+    },
+    /// The device index is out of range, or `init` was not called for it.
+    #[error("Invalid device argument {device}: did you call init?")]
+    InvalidDevice {
+        /// The index as given.
+        device: i64,
+    },
+    /// A memory fraction outside [0, 1].
+    #[error("invalid fraction:{fraction}. Please set within [0, 1].")]
+    InvalidFraction {
+        /// The value as given.
+        fraction: f64,
+    },
+    /// A configuration string that can't be accepted.
+    #[error("{0}")]
+    Config(#[from] crate::config::ConfigError),
+    /// The driver failed.
+    #[error("{0}")]
+    Driver(#[from] DriverError),
+    /// An invariant does not hold: a bug in the allocator.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+/// What is known at the moment memory ran out. Sizes in bytes.
+#[derive(Debug, Clone)]
+pub struct OomReport {
+    /// The device that is full.
+    pub device: DeviceId,
+    /// What the driver was asked for.
+    pub alloc_size: usize,
+    /// The configured limit, where one is set.
+    pub limit: Option<usize>,
+    /// The device's capacity.
+    pub device_total: usize,
+    /// Free on the device, as the driver reports it.
+    pub device_free: usize,
+    /// Held by live allocations.
+    pub allocated: usize,
+    /// The driver's error code.
+    pub code: i32,
+    /// The complete text.
+    pub message: String,
+}
+
+/// Shorthand.
+pub type Result<T> = std::result::Result<T, AllocError>;

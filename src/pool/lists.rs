@@ -1,0 +1,83 @@
+//! The free indexes of one device: one for each (pool, stream, small or large).
+
+use crate::block::FreeIndex;
+use crate::ids::{ListId, PoolId, StreamKey};
+
+/// A free index and whose it is.
+#[derive(Debug)]
+pub struct FreeList {
+    /// The pool it belongs to.
+    pub pool: PoolId,
+    /// Blocks are reused on this stream only.
+    pub stream: StreamKey,
+    /// Small (≤ 1 MiB) or large requests.
+    pub small: bool,
+    /// The free blocks.
+    pub free: FreeIndex,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Pair {
+    pool: PoolId,
+    stream: StreamKey,
+    /// The small list; the large one follows it.
+    small: ListId,
+}
+
+/// Every free index, by [`ListId`] and by (pool, stream).
+#[derive(Debug, Default)]
+pub struct FreeLists {
+    lists: Vec<FreeList>,
+    /// Most recently made last; searched linearly: a device has a handful of streams.
+    pairs: Vec<Pair>,
+    /// Position in `pairs` of the last hit.
+    last: usize,
+}
+
+impl FreeLists {
+    /// The list for a request, made when the (pool, stream) is new.
+    #[inline]
+    pub fn of(&mut self, pool: PoolId, stream: StreamKey, small: bool) -> ListId {
+        let first = match self.pairs.get(self.last) {
+            Some(pair) if pair.stream == stream && pair.pool == pool => pair.small,
+            _ => self.find_or_make(pool, stream),
+        };
+        ListId(first.0 + u32::from(!small))
+    }
+
+    #[cold]
+    fn find_or_make(&mut self, pool: PoolId, stream: StreamKey) -> ListId {
+        if let Some(at) = self.pairs.iter().position(|p| p.stream == stream && p.pool == pool) {
+            self.last = at;
+            return self.pairs[at].small;
+        }
+        let first = ListId(self.lists.len() as u32);
+        for small in [true, false] {
+            self.lists.push(FreeList { pool, stream, small, free: FreeIndex::default() });
+        }
+        self.last = self.pairs.len();
+        self.pairs.push(Pair { pool, stream, small: first });
+        first
+    }
+
+    /// Every list.
+    pub fn iter(&self) -> impl Iterator<Item = (ListId, &FreeList)> {
+        self.lists.iter().enumerate().map(|(index, list)| (ListId(index as u32), list))
+    }
+}
+
+impl std::ops::Index<ListId> for FreeLists {
+    type Output = FreeList;
+
+    #[inline]
+    fn index(&self, id: ListId) -> &FreeList {
+        &self.lists[id.index()]
+    }
+}
+
+impl std::ops::IndexMut<ListId> for FreeLists {
+    #[inline]
+    fn index_mut(&mut self, id: ListId) -> &mut FreeList {
+        &mut self.lists[id.index()]
+    }
+}

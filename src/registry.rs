@@ -1,0 +1,150 @@
+//! All devices of the process; which of them owns an address.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::config::Settings;
+use crate::device::{BlockView, DeviceAllocator};
+use crate::driver::{Driver, StreamToken};
+use crate::error::{AllocError, Result};
+use crate::ids::{DeviceId, StreamKey};
+
+/// More devices than any host has.
+pub const MAX_DEVICES: usize = 64;
+
+/// The allocator of a process: one [`DeviceAllocator`] for each device. Thread-safe.
+pub struct Registry {
+    driver: Arc<dyn Driver>,
+    settings: parking_lot::Mutex<Settings>,
+    pad: usize,
+    devices: [OnceLock<DeviceAllocator>; MAX_DEVICES],
+    count: AtomicI32,
+    exiting: AtomicBool,
+}
+
+impl Registry {
+    /// A registry without devices. `pad` bytes are added to every request before rounding.
+    pub fn new(driver: Arc<dyn Driver>, settings: Settings, pad: usize) -> Self {
+        Self {
+            driver,
+            settings: parking_lot::Mutex::new(settings),
+            pad,
+            devices: [const { OnceLock::new() }; MAX_DEVICES],
+            count: AtomicI32::new(0),
+            exiting: AtomicBool::new(false),
+        }
+    }
+
+    /// Makes room for devices `0..count`; never shrinks.
+    pub fn init(&self, count: i32) -> Result<()> {
+        if count < 0 || count as usize > MAX_DEVICES {
+            return Err(AllocError::InvalidDevice { device: count.into() });
+        }
+        let settings = self.settings.lock();
+        for index in 0..count {
+            let slot = &self.devices[index as usize];
+            if slot.get().is_none() {
+                let id = DeviceId(index as u32);
+                let device =
+                    DeviceAllocator::new(id, self.driver.clone(), settings.clone(), self.pad)?;
+                // The settings lock makes this the only initialiser.
+                let _ = slot.set(device);
+            }
+            self.count.fetch_max(index + 1, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Number of devices made room for.
+    pub fn device_count(&self) -> i32 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// The allocator of a device.
+    #[inline]
+    pub fn device(&self, device: i32) -> Result<&DeviceAllocator> {
+        self.devices
+            .get(device as usize)
+            .and_then(OnceLock::get)
+            .ok_or(AllocError::InvalidDevice { device: device.into() })
+    }
+
+    /// Every device.
+    pub fn devices(&self) -> impl Iterator<Item = &DeviceAllocator> {
+        self.devices.iter().map_while(OnceLock::get)
+    }
+
+    /// A block of at least `bytes` for use on `stream` of `device`. Returns its address; 0 for 0 bytes.
+    #[inline]
+    pub fn allocate(&self, device: i32, bytes: usize, stream: StreamKey) -> Result<usize> {
+        let device = self.device(device)?;
+        if bytes == 0 {
+            return Ok(0);
+        }
+        device.allocate(bytes, stream)
+    }
+
+    /// Gives the block at `addr` back. Null is ignored. Once the process exits nothing happens.
+    #[inline]
+    pub fn deallocate(&self, addr: usize) -> Result<()> {
+        if addr == 0 {
+            return Ok(());
+        }
+        for device in self.devices() {
+            if device.deallocate(addr) {
+                return Ok(());
+            }
+        }
+        if self.exiting.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        Err(AllocError::InvalidPointer { addr })
+    }
+
+    /// Notes that the block at `addr` is used on `stream` too.
+    pub fn record_stream(&self, addr: usize, stream: StreamToken) -> Result<()> {
+        if self.devices().any(|device| device.record_stream(addr, stream)) {
+            Ok(())
+        } else {
+            Err(AllocError::InvalidPointer { addr })
+        }
+    }
+
+    /// Takes back a `record_stream`.
+    pub fn erase_stream(&self, addr: usize, stream: StreamToken) -> Result<()> {
+        if self.devices().any(|device| device.erase_stream(addr, stream)) {
+            Ok(())
+        } else {
+            Err(AllocError::InvalidPointer { addr })
+        }
+    }
+
+    /// The live block that starts at `addr`, and its device.
+    pub fn describe_block(&self, addr: usize) -> Result<(DeviceId, BlockView)> {
+        self.devices()
+            .find_map(|device| Some((device.id(), device.describe_block(addr)?)))
+            .ok_or(AllocError::InvalidPointer { addr })
+    }
+
+    /// Changes settings at run time, for all devices or, on error, for none.
+    pub fn apply_settings(&self, text: &str) -> Result<()> {
+        let mut settings = self.settings.lock();
+        let changed = settings.apply_runtime(text)?;
+        for device in self.devices() {
+            device.apply_settings(changed.clone());
+        }
+        *settings = changed;
+        Ok(())
+    }
+
+    /// From now on the driver is not called on a free: the runtime is going away with the process.
+    pub fn begin_process_exit(&self) {
+        self.exiting.store(true, Ordering::Release);
+        self.devices().for_each(DeviceAllocator::begin_process_exit);
+    }
+
+    /// Verifies every invariant of every device.
+    pub fn check_consistency(&self) -> Result<()> {
+        self.devices().try_for_each(DeviceAllocator::check_consistency)
+    }
+}

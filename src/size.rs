@@ -1,0 +1,69 @@
+//! Sizes: the constants and rounding rules of the stock allocator, which this one keeps so that
+//! `allocated_bytes` agree to the byte. Source of every number: the stock allocator's documented
+//! behaviour (PyTorch's caching allocator as adapted by torch_npu).
+
+/// Every block's size and every rounded request is a multiple of this many bytes.
+pub const MIN_BLOCK_SIZE: usize = 512;
+/// Requests up to this size (after rounding) are served by the small pool.
+pub const SMALL_SIZE: usize = 1 << 20;
+/// Size of a small-pool segment.
+pub const SMALL_SEGMENT: usize = 2 << 20;
+/// Default size of the segment that serves requests between 1 MiB and 10 MiB.
+pub const LARGE_SEGMENT: usize = 20 << 20;
+/// Requests of at least this size get a segment of their own.
+pub const MIN_LARGE_ALLOC: usize = 10 << 20;
+/// Segments of requests ≥ [`MIN_LARGE_ALLOC`] are rounded up to a multiple of this.
+pub const ROUND_LARGE: usize = 2 << 20;
+/// Requests of at least this size are refused outright.
+pub const ONE_EXABYTE: usize = 1 << 60;
+
+/// Number of `roundup_power2_divisions` intervals: 1 MiB, 2 MiB, … 32 GiB and above.
+pub const POWER2_INTERVALS: usize = 16;
+
+/// `size` rounded up to a multiple of `to` (a power of two).
+#[inline]
+pub const fn align_up(size: usize, to: usize) -> usize {
+    (size + to - 1) & !(to - 1)
+}
+
+/// Rounds `size` up to the next of `divisions` equal steps between two powers of two.
+/// A power of two stays as it is. `divisions` must be a power of two and at least 2.
+pub fn round_up_power2(size: usize, divisions: usize) -> usize {
+    debug_assert!(divisions >= 2 && divisions.is_power_of_two());
+    if size.is_power_of_two() {
+        return size;
+    }
+    let floor = 1usize << size.ilog2();
+    let step = floor >> divisions.ilog2();
+    if step == 0 { floor << 1 } else { size.next_multiple_of(step) }
+}
+
+/// Which of the [`POWER2_INTERVALS`] intervals governs a request of `size` bytes.
+pub fn power2_interval(size: usize) -> usize {
+    const FIRST: u32 = 20; // 1 MiB
+    let log = if size == 0 { 0 } else { size.ilog2() };
+    (log.saturating_sub(FIRST) as usize).min(POWER2_INTERVALS - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn power2_rounding_steps() {
+        // 4 divisions between 1024 and 2048: 1024, 1280, 1536, 1792.
+        assert_eq!(round_up_power2(1200, 4), 1280);
+        assert_eq!(round_up_power2(1024, 4), 1024);
+        assert_eq!(round_up_power2(1281, 4), 1536);
+        assert_eq!(round_up_power2(2047, 4), 2048);
+        assert_eq!(round_up_power2(3, 4), 4);
+    }
+
+    #[test]
+    fn intervals_start_at_one_mebibyte() {
+        assert_eq!(power2_interval(1), 0);
+        assert_eq!(power2_interval((2 << 20) - 1), 0);
+        assert_eq!(power2_interval(2 << 20), 1);
+        assert_eq!(power2_interval(1 << 40), POWER2_INTERVALS - 1);
+    }
+}

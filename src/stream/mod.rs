@@ -1,0 +1,8 @@
+//! Streams and time: which streams use a block, and the events that must complete before it may be
+//! reused. Bookkeeping only: no driver; depends on ids and the driver's value types.
+
+mod pending;
+mod uses;
+
+pub use pending::{PendingEvents, PendingUse};
+pub use uses::StreamUses;

@@ -1,0 +1,88 @@
+//! Events recorded at free time, in the order of their streams.
+
+use std::collections::VecDeque;
+
+use crate::driver::{EventHandle, StreamToken};
+use crate::ids::BlockId;
+
+/// A block that waits for one event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PendingUse {
+    /// Recorded behind the block's last use on the stream.
+    pub event: EventHandle,
+    /// The waiting block.
+    pub block: BlockId,
+}
+
+/// One queue for each stream: a stream's events complete in order, so only the heads need asking.
+#[derive(Debug, Default)]
+pub struct PendingEvents {
+    queues: Vec<(StreamToken, VecDeque<PendingUse>)>,
+    len: usize,
+}
+
+impl PendingEvents {
+    /// Number of events outstanding.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether none is outstanding.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds an event to its stream's queue.
+    pub fn push(&mut self, stream: StreamToken, pending: PendingUse) {
+        self.len += 1;
+        if let Some((_, queue)) = self.queues.iter_mut().find(|(of, _)| *of == stream) {
+            queue.push_back(pending);
+        } else {
+            self.queues.push((stream, VecDeque::from([pending])));
+        }
+    }
+
+    /// Number of streams that have had events.
+    pub fn streams(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// The oldest event of the `index`-th stream.
+    #[inline]
+    pub fn head(&self, index: usize) -> Option<PendingUse> {
+        self.queues.get(index)?.1.front().copied()
+    }
+
+    /// Takes the oldest event of the `index`-th stream out.
+    pub fn pop(&mut self, index: usize) -> Option<PendingUse> {
+        let pending = self.queues.get_mut(index)?.1.pop_front()?;
+        self.len -= 1;
+        Some(pending)
+    }
+
+    /// Takes the event of `block` on `stream` out.
+    pub fn take(&mut self, stream: StreamToken, block: BlockId) -> Option<PendingUse> {
+        let (_, queue) = self.queues.iter_mut().find(|(of, _)| *of == stream)?;
+        let at = queue.iter().position(|pending| pending.block == block)?;
+        self.len -= 1;
+        queue.remove(at)
+    }
+
+    /// Takes everything out, oldest first within a stream.
+    pub fn drain(&mut self) -> Vec<(StreamToken, PendingUse)> {
+        self.len = 0;
+        self.queues
+            .iter_mut()
+            .flat_map(|(stream, queue)| queue.drain(..).map(|pending| (*stream, pending)))
+            .collect()
+    }
+
+    /// Every outstanding event.
+    pub fn iter(&self) -> impl Iterator<Item = (StreamToken, PendingUse)> + '_ {
+        self.queues
+            .iter()
+            .flat_map(|(stream, queue)| queue.iter().map(|pending| (*stream, *pending)))
+    }
+}

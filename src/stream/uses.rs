@@ -1,0 +1,66 @@
+//! Streams on which blocks were used besides their own.
+
+use crate::block::{Block, NO_USES};
+use crate::driver::StreamToken;
+
+/// Most blocks have no uses; those that have own a slot here. Slots keep their capacity, so that
+/// recording a stream allocates nothing once warm.
+#[derive(Debug, Default)]
+pub struct StreamUses {
+    slots: Vec<Vec<StreamToken>>,
+    vacant: Vec<u32>,
+}
+
+impl StreamUses {
+    /// Notes that `block` is used on `stream`; once for each stream.
+    pub fn add(&mut self, block: &mut Block, stream: StreamToken) {
+        if block.uses == NO_USES {
+            block.uses = self.vacant.pop().unwrap_or_else(|| {
+                self.slots.push(Vec::new());
+                (self.slots.len() - 1) as u32
+            });
+        }
+        let slot = &mut self.slots[block.uses as usize];
+        if !slot.contains(&stream) {
+            slot.push(stream);
+        }
+    }
+
+    /// Forgets the use on `stream`; false when there was none.
+    pub fn remove(&mut self, block: &mut Block, stream: StreamToken) -> bool {
+        if block.uses == NO_USES {
+            return false;
+        }
+        let slot = &mut self.slots[block.uses as usize];
+        let Some(at) = slot.iter().position(|used| *used == stream) else { return false };
+        slot.remove(at);
+        if slot.is_empty() {
+            self.release(block);
+        }
+        true
+    }
+
+    /// The streams recorded for `block`.
+    pub fn of(&self, block: &Block) -> &[StreamToken] {
+        if block.uses == NO_USES { &[] } else { &self.slots[block.uses as usize] }
+    }
+
+    /// Forgets every use of `block`.
+    pub fn release(&mut self, block: &mut Block) {
+        if block.uses != NO_USES {
+            self.slots[block.uses as usize].clear();
+            self.vacant.push(block.uses);
+            block.uses = NO_USES;
+        }
+    }
+
+    /// Number of blocks with uses.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.vacant.len()
+    }
+
+    /// Whether no block has uses.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

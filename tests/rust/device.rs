@@ -1,0 +1,252 @@
+//! One device's allocator over the fake driver: what each call does to blocks, segments, statistics
+//! and the driver.
+
+use std::sync::Arc;
+
+use npualloc::config::Settings;
+use npualloc::device::DeviceAllocator;
+use npualloc::driver::StreamToken;
+use npualloc::driver::fake::FakeDriver;
+use npualloc::error::AllocError;
+use npualloc::ids::{DeviceId, StreamKey};
+
+const MIB: usize = 1 << 20;
+const GIB: usize = 1 << 30;
+const S0: StreamKey = StreamKey(0);
+const SIDE: StreamToken = StreamToken {
+    id: 7,
+    device: 0,
+    reserved: 0,
+};
+
+fn device_with(capacity: usize, config: &str) -> (Arc<FakeDriver>, DeviceAllocator) {
+    let driver = Arc::new(FakeDriver::new(capacity));
+    let settings = Settings::parse(config).expect("valid settings");
+    let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
+    (driver, device)
+}
+
+fn device(capacity: usize) -> (Arc<FakeDriver>, DeviceAllocator) {
+    device_with(capacity, "")
+}
+
+#[test]
+fn small_requests_share_a_two_mebibyte_segment() {
+    let (driver, device) = device(GIB);
+    let a = device.allocate(100, S0).expect("fits");
+    let b = device.allocate(480, S0).expect("fits");
+    let c = device.allocate(481, S0).expect("fits");
+    assert_eq!((b - a, c - b), (512, 512));
+    assert_eq!(driver.held(0), (1, 2 * MIB));
+    let (stats, _) = device.stats();
+    // 100 + 32 and 480 + 32 round to 512; 481 + 32 to 1024.
+    assert_eq!(stats.allocated_bytes.current(), 512 + 512 + 1024);
+    assert_eq!(stats.requested_bytes.current(), 100 + 480 + 481);
+    assert_eq!(stats.inactive_split.current(), 1);
+    assert_eq!(
+        stats.inactive_split_bytes.current() as usize,
+        2 * MIB - 2048
+    );
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn segment_sizes_follow_the_request() {
+    for (bytes, segment) in [
+        (1, 2 * MIB),
+        (MIB - 32, 2 * MIB),
+        (MIB, 20 * MIB),
+        (10 * MIB - 1024, 20 * MIB),
+        (10 * MIB - 32, 10 * MIB),
+        (10 * MIB, 12 * MIB),
+        (100 * MIB + 1, 102 * MIB),
+    ] {
+        let (driver, device) = device(GIB);
+        device.allocate(bytes, S0).expect("fits");
+        assert_eq!(
+            driver.held(0),
+            (1, segment),
+            "for a request of {bytes} bytes"
+        );
+    }
+}
+
+#[test]
+fn freed_neighbours_merge_and_are_reused_without_the_driver() {
+    let (driver, device) = device(GIB);
+    let blocks: Vec<_> = (0..4)
+        .map(|_| device.allocate(4 * MIB, S0).expect("fits"))
+        .collect();
+    assert_eq!(driver.held(0), (1, 20 * MIB));
+    for addr in [blocks[1], blocks[3], blocks[2]] {
+        assert!(device.deallocate(addr));
+        device.check_consistency().expect("consistent");
+    }
+    let calls = driver.total_calls();
+    // Three blocks of 4 MiB + 512 in one: only merged can they hold 12 MiB.
+    let again = device.allocate(12 * MIB, S0).expect("fits");
+    assert_eq!(again, blocks[1]);
+    assert_eq!(driver.total_calls(), calls);
+}
+
+#[test]
+fn a_stream_never_gets_another_streams_block() {
+    let (driver, device) = device(GIB);
+    let a = device.allocate(MIB, S0).expect("fits");
+    device.deallocate(a);
+    let b = device.allocate(MIB, StreamKey(9)).expect("fits");
+    assert_ne!(a, b);
+    assert_eq!(driver.held(0).0, 2);
+}
+
+#[test]
+fn a_recorded_stream_delays_reuse_until_its_work_is_done() {
+    let (driver, device) = device(GIB);
+    let a = device.allocate(30 * MIB, S0).expect("fits");
+    assert!(device.record_stream(a, SIDE));
+    driver.submit(SIDE);
+    device.deallocate(a);
+    let (stats, _) = device.stats();
+    assert_eq!((stats.allocation.current(), stats.active.current()), (0, 1));
+    let b = device.allocate(30 * MIB, S0).expect("fits");
+    assert_ne!(a, b);
+    driver.finish(SIDE);
+    let c = device.allocate(30 * MIB, S0).expect("fits");
+    assert_eq!(a, c);
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn an_erased_stream_does_not_delay() {
+    let (driver, device) = device(GIB);
+    let a = device.allocate(30 * MIB, S0).expect("fits");
+    device.record_stream(a, SIDE);
+    driver.submit(SIDE);
+    device.erase_stream(a, SIDE);
+    device.deallocate(a);
+    assert_eq!(device.allocate(30 * MIB, S0).expect("fits"), a);
+    assert_eq!(driver.calls("event_record"), 0);
+}
+
+#[test]
+fn a_full_device_releases_idle_segments_oldest_first_and_no_more_than_needed() {
+    let (driver, device) = device(100 * MIB);
+    let first = device.allocate(29 * MIB, S0).expect("fits");
+    let second = device.allocate(29 * MIB, S0).expect("fits");
+    let third = device.allocate(29 * MIB, S0).expect("fits");
+    for addr in [second, first, third] {
+        device.deallocate(addr);
+    }
+    assert_eq!(driver.held(0), (3, 90 * MIB));
+    // 40 MiB need two of the three 30 MiB segments gone; the oldest idle ones are second and first.
+    device.allocate(39 * MIB, S0).expect("fits after release");
+    assert_eq!(driver.held(0), (2, 70 * MIB));
+    assert_eq!(device.allocate(29 * MIB, S0).expect("cached"), third);
+    let (stats, _) = device.stats();
+    assert_eq!(
+        (
+            stats.num_alloc_retries,
+            stats.num_ooms,
+            stats.num_device_free
+        ),
+        (1, 0, 2)
+    );
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn out_of_memory_says_so_and_changes_nothing() {
+    let (driver, device) = device(64 * MIB);
+    let a = device.allocate(29 * MIB, S0).expect("fits");
+    let error = device.allocate(60 * MIB, S0).expect_err("does not fit");
+    let AllocError::OutOfMemory(report) = &error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(
+        (report.alloc_size, report.device_total),
+        (62 * MIB, 64 * MIB)
+    );
+    assert_eq!(
+        error.to_string(),
+        "NPU out of memory. Tried to allocate 62.00 MiB (NPU 0; 64.00 MiB total capacity; \
+         30.00 MiB already allocated; 30.00 MiB current active; 34.00 MiB free; \
+         30.00 MiB reserved in total by PyTorch).If reserved memory is >> allocated memory try \
+         setting max_split_size_mb to avoid fragmentation."
+    );
+    let (stats, _) = device.stats();
+    assert_eq!((stats.num_ooms, stats.num_alloc_retries), (1, 1));
+    device.check_consistency().expect("consistent");
+    device.deallocate(a);
+    device.allocate(60 * MIB, S0).expect("fits now");
+    assert_eq!(driver.held(0), (1, 62 * MIB));
+}
+
+#[test]
+fn the_memory_fraction_limits_what_is_reserved() {
+    let (driver, device) = device(GIB);
+    device.set_memory_fraction(0.25).expect("valid");
+    assert_eq!(device.memory_fraction().expect("known"), 0.25);
+    device.allocate(200 * MIB, S0).expect("below the limit");
+    let error = device.allocate(100 * MIB, S0).expect_err("above the limit");
+    assert!(
+        error.to_string().contains("256.00 MiB allowed; "),
+        "{error}"
+    );
+    for fraction in [-0.1, 1.1, f64::NAN] {
+        assert!(matches!(
+            device.set_memory_fraction(fraction),
+            Err(AllocError::InvalidFraction { .. })
+        ));
+    }
+    assert_eq!(device.memory_fraction().expect("known"), 0.25);
+    device.set_memory_fraction(1.0).expect("valid");
+    device.allocate(100 * MIB, S0).expect("no limit");
+    assert_eq!(driver.held(0).0, 2);
+}
+
+#[test]
+fn empty_cache_returns_idle_segments_and_waits_for_events() {
+    let (driver, device) = device(GIB);
+    let a = device.allocate(30 * MIB, S0).expect("fits");
+    let b = device.allocate(30 * MIB, S0).expect("fits");
+    let c = device.allocate(30 * MIB, S0).expect("fits");
+    device.record_stream(b, SIDE);
+    driver.submit(SIDE);
+    device.deallocate(a);
+    device.deallocate(b);
+    device.empty_cache().expect("works");
+    assert_eq!(driver.held(0).0, 1);
+    device.deallocate(c);
+    device.empty_cache().expect("works");
+    assert_eq!(driver.held(0), (0, 0));
+    let (stats, _) = device.stats();
+    assert_eq!(stats.reserved_bytes.current(), 0);
+    assert_eq!(stats.reserved_bytes.aggregate().peak as usize, 3 * 32 * MIB);
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn max_split_size_keeps_large_blocks_whole() {
+    let (driver, device) = device_with(GIB, "max_split_size_mb:64");
+    let big = device.allocate(100 * MIB, S0).expect("fits");
+    device.deallocate(big);
+    // A small-enough request must not break the cached oversize block.
+    device.allocate(30 * MIB, S0).expect("fits");
+    assert_eq!(driver.held(0).0, 2);
+    // An oversize request close to its size takes it.
+    assert_eq!(device.allocate(95 * MIB, S0).expect("fits"), big);
+    let (stats, max_split) = device.stats();
+    assert_eq!(stats.oversize_allocations.current, 1);
+    assert_eq!(max_split, 64 * MIB as i64);
+}
+
+#[test]
+fn an_unknown_address_is_refused() {
+    let (_, device) = device(GIB);
+    let a = device.allocate(MIB, S0).expect("fits");
+    assert!(!device.deallocate(a + 512));
+    assert!(!device.record_stream(a + 512, SIDE));
+    assert!(device.deallocate(a));
+    assert!(!device.deallocate(a), "a second free");
+    device.check_consistency().expect("consistent");
+}
