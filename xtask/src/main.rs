@@ -1,1 +1,48 @@
-fn main() {}
+//! `cargo xtask`: the project's own commands, from an empty machine to a
+//! finished run. Every command reports progress on standard error and writes
+//! only its result to standard output.
+//!
+//! Layout: `cli` (arguments) → one module for each command (`demo`, `run`,
+//! `test`, `plugin`, `sim`) → what they share (`env`, `apt`, `python`,
+//! `device`, `process`, `report`). The allocator's own crate is not used here.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+mod apt;
+mod cli;
+mod demo;
+mod device;
+mod env;
+mod plugin;
+mod process;
+mod python;
+mod report;
+mod run;
+mod sim;
+mod test;
+
+fn main() -> ExitCode {
+    let result = match cli::Cli::parse().command {
+        cli::Command::Demo(args) => demo::main(&args),
+        cli::Command::Test(args) => test::main(&args),
+        cli::Command::Sim => sim_main(),
+        cli::Command::Plugin(args) => plugin::main(&args),
+        cli::Command::Run(args) => run::main(&args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn sim_main() -> anyhow::Result<ExitCode> {
+    let project = env::Project::locate()?;
+    let sim = device::build_simulator(&project)?;
+    println!("{}", sim.lib_dir.display());
+    Ok(ExitCode::SUCCESS)
+}

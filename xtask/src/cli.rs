@@ -1,0 +1,150 @@
+//! Arguments of `cargo xtask`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Builds, runs and tests npualloc.
+///
+/// Works on a machine without an NPU: programs then run on the simulated CANN
+/// runtime. Where CANN and an NPU are present they are used instead.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Train a 1 B parameter language model with each allocator and compare
+    ///
+    /// Runs demo/train_gpt.py through the stock torch_npu wheel twice: with
+    /// torch_npu's own allocator, then with npualloc loaded as a plug-in.
+    /// Prints memory_summary() and memory_stats() of the second run and a table
+    /// of both, and writes the figures to target/demo/report.json (bytes and
+    /// nanoseconds). Fails when the two runs' steps, losses or peaks of
+    /// allocated memory differ, or npualloc reserves more than the stock
+    /// allocator.
+    Demo(DemoArgs),
+
+    /// Run the tests: all of them, or those of one language
+    Test(TestArgs),
+
+    /// Build the simulated CANN runtime
+    ///
+    /// Prints the directory of its libraries as the last line.
+    Sim,
+
+    /// Build the torch_npu plug-in
+    ///
+    /// Prints the path of libnpualloc_torch_npu.so as the last line. Load it
+    /// with torch.ops.load_library after `import torch_npu`.
+    Plugin(PluginArgs),
+
+    /// Run a Python script on the simulated device
+    ///
+    /// The script needs no change. Everything after `--` is handed to Python,
+    /// so `-- -m package.module` works too.
+    Run(RunArgs),
+}
+
+#[derive(Args)]
+pub struct Torch {
+    /// Version of torch and torch-npu to install from PyPI when no --python is given
+    #[arg(long, value_name = "VERSION", default_value = "2.14.0", value_parser = torch_version)]
+    pub torch: String,
+}
+
+#[derive(Args)]
+pub struct Interpreter {
+    /// Python that has torch and torch_npu installed [default: the project's own environment]
+    #[arg(long, value_name = "PYTHON")]
+    pub python: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub torch: Torch,
+}
+
+#[derive(Args)]
+pub struct DemoArgs {
+    #[command(flatten)]
+    pub torch: Torch,
+
+    /// Training steps for each run
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..))]
+    pub steps: u32,
+}
+
+#[derive(Args)]
+pub struct TestArgs {
+    /// Which tests [default: all]
+    #[arg(value_enum)]
+    pub suite: Option<Suite>,
+
+    #[command(flatten)]
+    pub torch: Torch,
+
+    /// Arguments for the runner of the suite (cargo test, ctest or pytest)
+    #[arg(last = true, requires = "suite")]
+    pub rest: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Suite {
+    /// Formatting, clippy and the tests of the Rust crates
+    Rust,
+    /// Formatting and the GoogleTest suites of the C++ parts
+    Cpp,
+    /// Tests through the stock torch_npu wheel on the simulated device
+    Python,
+}
+
+#[derive(Args)]
+pub struct PluginArgs {
+    #[command(flatten)]
+    pub interpreter: Interpreter,
+}
+
+#[derive(Args)]
+pub struct RunArgs {
+    /// Which allocator serves the script's device memory
+    #[arg(long, value_enum, default_value_t = Allocator::Npualloc)]
+    pub allocator: Allocator,
+
+    /// Memory of each simulated device, in bytes [default: 64 GiB]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+    pub capacity: Option<u64>,
+
+    /// Back simulated device memory with real pages, so that copies keep data
+    #[arg(long)]
+    pub backed: bool,
+
+    #[command(flatten)]
+    pub interpreter: Interpreter,
+
+    /// Script and its arguments
+    #[arg(last = true, required = true, value_name = "SCRIPT")]
+    pub script: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Allocator {
+    /// The one inside the torch_npu wheel
+    Stock,
+    /// npualloc, loaded as a plug-in
+    Npualloc,
+}
+
+fn torch_version(text: &str) -> Result<String, String> {
+    let plain = text.split('.').count() == 3
+        && text
+            .split('.')
+            .all(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+    if plain {
+        Ok(text.to_owned())
+    } else {
+        Err("expected a version like 2.14.0".into())
+    }
+}

@@ -1,0 +1,119 @@
+//! `cargo xtask plugin`, and the CMake project for everything that needs it.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+
+use crate::apt::{self, Need};
+use crate::cli::PluginArgs;
+use crate::env::Project;
+use crate::process::{self, say};
+use crate::python::Python;
+
+const LIBRARY: &str = "libnpualloc_torch_npu.so";
+const TARGET: &str = "npualloc_torch_npu";
+
+pub fn main(arguments: &PluginArgs) -> Result<ExitCode> {
+    let project = Project::locate()?;
+    let python = Python::find(&project, &arguments.interpreter)?;
+    let plugin = Plugin::build(&project, &python)?;
+    println!("{}", plugin.library.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The built plug-in.
+pub struct Plugin {
+    /// `libnpualloc_torch_npu.so`.
+    pub library: PathBuf,
+}
+
+impl Plugin {
+    /// Builds the plug-in for that Python's torch and torch_npu.
+    ///
+    /// # Errors
+    /// When a tool is missing, or CMake or a compiler fails.
+    pub fn build(project: &Project, python: &Python) -> Result<Self> {
+        let tree = CMakeTree::configure(project, python, &[])?;
+        tree.build(&[TARGET])?;
+        let places = ["", "lib", "cpp/torch_npu"];
+        let mut paths = places
+            .iter()
+            .map(|place| tree.directory.join(place).join(LIBRARY));
+        let library = paths.find(|path| path.exists());
+        let library = library
+            .with_context(|| format!("CMake built no {LIBRARY} in {}", tree.directory.display()))?;
+        Ok(Self { library })
+    }
+}
+
+/// A configured CMake build directory.
+pub struct CMakeTree {
+    /// The build directory.
+    pub directory: PathBuf,
+}
+
+impl CMakeTree {
+    /// Configures the project for that Python, with `options` of the form `-DNAME=VALUE`.
+    ///
+    /// # Errors
+    /// When a tool is missing or CMake fails.
+    pub fn configure(project: &Project, python: &Python, options: &[&str]) -> Result<Self> {
+        apt::ensure(&[Need::Cxx, Need::CMake, Need::Ninja, Need::GTest])?;
+        let directory = project.target.join(directory_name(python));
+        say(&format!(
+            "configuring with CMake in {}",
+            directory.display()
+        ));
+        process::check(
+            Command::new("cmake")
+                .arg("-S")
+                .arg(&project.root)
+                .arg("-B")
+                .arg(&directory)
+                .args([
+                    "-G",
+                    "Ninja",
+                    "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+                    "--log-level=NOTICE",
+                ])
+                .arg(format!("-DNPUALLOC_PYTHON={}", python.program.display()))
+                .arg("-DNPUALLOC_BUILD_TORCH_NPU=ON")
+                .args(options),
+        )?;
+        Ok(Self { directory })
+    }
+
+    /// Builds the targets, or everything when none are given.
+    ///
+    /// # Errors
+    /// When a compiler fails.
+    pub fn build(&self, targets: &[&str]) -> Result<()> {
+        say(&format!(
+            "building {}",
+            if targets.is_empty() {
+                "all".into()
+            } else {
+                targets.join(" ")
+            }
+        ));
+        let mut command = Command::new("cmake");
+        command.arg("--build").arg(&self.directory);
+        for target in targets {
+            command.args(["--target", target]);
+        }
+        process::check(&mut command)
+    }
+}
+
+/// One build directory for each torch; other people's interpreters get their
+/// own, since two of them may hold different builds of one version.
+fn directory_name(python: &Python) -> String {
+    if python.managed {
+        return format!("cmake-{}", python.torch);
+    }
+    let mut hasher = DefaultHasher::new();
+    python.program.hash(&mut hasher);
+    format!("cmake-{}-{:08x}", python.torch, hasher.finish() as u32)
+}

@@ -1,0 +1,221 @@
+//! The Python with torch and torch_npu: the caller's own, or a virtual
+//! environment in the cache that is made on first use.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::apt;
+use crate::cli::{Interpreter, Torch};
+use crate::env::{Project, directory};
+use crate::process::{self, say};
+
+/// What the environment holds besides torch and torch-npu. torch_npu imports
+/// more than its metadata asks for.
+const PACKAGES: &[&str] = &[
+    "attrs",
+    "cloudpickle",
+    "decorator",
+    "ml-dtypes",
+    "numpy",
+    "psutil",
+    "pytest",
+    "pyyaml",
+    "scipy",
+    "setuptools<82",
+    "tornado",
+];
+
+/// Written last, so that an interrupted installation is seen as such.
+const STAMP: &str = "npualloc-complete";
+
+/// An interpreter with torch and torch_npu.
+pub struct Python {
+    /// The program.
+    pub program: PathBuf,
+    /// Version of its torch, without a local part.
+    pub torch: String,
+    /// Whether it is the project's own environment.
+    pub managed: bool,
+}
+
+impl Python {
+    /// The interpreter the arguments ask for.
+    ///
+    /// # Errors
+    /// When the given one lacks torch or torch_npu, or the environment can't be made.
+    pub fn find(project: &Project, arguments: &Interpreter) -> Result<Self> {
+        match &arguments.python {
+            Some(program) => Self::given(program),
+            None => Self::managed(project, &arguments.torch),
+        }
+    }
+
+    /// The project's own environment, made when it is not there yet.
+    ///
+    /// # Errors
+    /// When there is no suitable Python, or an installation fails.
+    pub fn managed(project: &Project, torch: &Torch) -> Result<Self> {
+        let version = &torch.torch;
+        let home = project.cache.join(format!("venv-{version}"));
+        fs::create_dir_all(&project.cache)
+            .with_context(|| format!("create {}", project.cache.display()))?;
+        // Two commands at once must not make it both.
+        let lock = project.cache.join(format!("venv-{version}.lock"));
+        let lock = File::create(&lock).with_context(|| format!("create {}", lock.display()))?;
+        lock.lock().context("lock the cached environment")?;
+
+        let mut wanted = vec![format!("torch=={version}"), format!("torch-npu=={version}")];
+        wanted.extend(PACKAGES.iter().map(|name| (*name).to_owned()));
+        let program = home.join("bin/python");
+        let stamp = home.join(STAMP);
+        let installed = fs::read_to_string(&stamp).ok();
+        let list = wanted.join("\n");
+        if installed.as_deref() != Some(&list) || !program.exists() {
+            if installed.is_none() || !program.exists() {
+                create(&home)?;
+            }
+            let _ = fs::remove_file(&stamp);
+            say(&format!(
+                "installing torch and torch-npu {version} from PyPI into {} (about 5 GB)",
+                home.display()
+            ));
+            pip(&program).arg("--upgrade").arg("pip").check()?;
+            pip(&program).args(&wanted).check()?;
+            fs::write(&stamp, list).with_context(|| format!("write {}", stamp.display()))?;
+        }
+        Ok(Self {
+            program,
+            torch: version.clone(),
+            managed: true,
+        })
+    }
+
+    fn given(program: &Path) -> Result<Self> {
+        // The metadata is asked, not the packages: torch_npu can't be imported
+        // without a CANN runtime.
+        let ask =
+            "import importlib.metadata as m; m.version('torch-npu'); print(m.version('torch'))";
+        let version = process::output(Command::new(program).args(["-c", ask]))
+            .with_context(|| format!("{} has no torch with torch-npu", program.display()))?;
+        let version = version.split('+').next().unwrap_or_default().to_owned();
+        let program = if program.components().count() > 1 {
+            std::path::absolute(program).context("make the path of Python absolute")?
+        } else {
+            program.to_path_buf()
+        };
+        Ok(Self {
+            program,
+            torch: version,
+            managed: false,
+        })
+    }
+
+    /// A command that runs this interpreter.
+    pub fn command(&self) -> Command {
+        Command::new(&self.program)
+    }
+}
+
+struct Pip(Command);
+
+fn pip(program: &Path) -> Pip {
+    let mut command = Command::new(program);
+    command.args([
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+        "--quiet",
+    ]);
+    Pip(command)
+}
+
+impl Pip {
+    fn arg(mut self, argument: &str) -> Self {
+        self.0.arg(argument);
+        self
+    }
+
+    fn args(mut self, arguments: &[String]) -> Self {
+        self.0.args(arguments);
+        self
+    }
+
+    fn check(mut self) -> Result<()> {
+        process::check(&mut self.0)
+    }
+}
+
+/// Makes an empty environment, in place of an incomplete one.
+fn create(home: &Path) -> Result<()> {
+    if home.exists() {
+        say(&format!(
+            "removing the incomplete environment {}",
+            home.display()
+        ));
+        fs::remove_dir_all(home).with_context(|| format!("remove {}", home.display()))?;
+    }
+    let base = base_interpreter()?;
+    say(&format!(
+        "making a virtual environment in {} with {}",
+        home.display(),
+        base.display()
+    ));
+    process::check(Command::new(&base).args(["-m", "venv"]).arg(home))
+}
+
+/// A Python that can make the environment: `NPUALLOC_PYTHON`, or a 3.11 found
+/// in `PATH`, or Debian's, installed when needed.
+fn base_interpreter() -> Result<PathBuf> {
+    if let Some(program) = directory("NPUALLOC_PYTHON") {
+        let version = version(&program)
+            .with_context(|| format!("NPUALLOC_PYTHON is {}", program.display()))?;
+        ensure!(
+            usable(&program),
+            "{} (Python {version}) lacks the venv module, pip or the headers",
+            program.display()
+        );
+        if version != "3.11" {
+            say(&format!(
+                "NPUALLOC_PYTHON is Python {version}; only 3.11 is tried regularly"
+            ));
+        }
+        return Ok(program);
+    }
+    if let Some(program) = search() {
+        return Ok(program);
+    }
+    apt::install(
+        &["python3", "python3-venv", "python3-dev"],
+        "Python 3.11 with venv and headers (or set NPUALLOC_PYTHON)",
+    )?;
+    match search() {
+        Some(program) => Ok(program),
+        None => bail!(
+            "this system's python3 is not 3.11; set NPUALLOC_PYTHON to one that torch-npu has \
+             wheels for, with the venv module and headers"
+        ),
+    }
+}
+
+fn search() -> Option<PathBuf> {
+    ["python3.11", "python3", "/usr/bin/python3.11"]
+        .into_iter()
+        .map(PathBuf::from)
+        .find(|program| version(program).is_ok_and(|found| found == "3.11") && usable(program))
+}
+
+fn version(program: &Path) -> Result<String> {
+    let ask = "import sys; print('%d.%d' % sys.version_info[:2])";
+    process::output(Command::new(program).args(["-c", ask]))
+}
+
+/// Whether it can make environments, and extensions can be compiled for it.
+fn usable(program: &Path) -> bool {
+    let ask = "import ensurepip, os, sysconfig, venv; \
+               assert os.path.exists(os.path.join(sysconfig.get_path('include'), 'Python.h'))";
+    process::output(Command::new(program).args(["-c", ask])).is_ok()
+}

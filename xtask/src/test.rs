@@ -1,0 +1,256 @@
+//! `cargo xtask test`: runs the suites, shows their output on standard error
+//! and what each came to on standard output.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+
+use crate::apt::{self, Need};
+use crate::cli::{Suite, TestArgs};
+use crate::device::{Device, Knobs};
+use crate::env::Project;
+use crate::plugin::{CMakeTree, Plugin};
+use crate::process::{self, say};
+use crate::python::Python;
+
+pub fn main(arguments: &TestArgs) -> Result<ExitCode> {
+    let project = Project::locate()?;
+    let suites = match arguments.suite {
+        Some(suite) => vec![suite],
+        None => vec![Suite::Rust, Suite::Cpp, Suite::Python],
+    };
+    let mut summary = Summary::default();
+    for suite in suites {
+        let name = match suite {
+            Suite::Rust => "rust",
+            Suite::Cpp => "cpp",
+            Suite::Python => "python",
+        };
+        let result = match suite {
+            Suite::Rust => rust(&project, &arguments.rest, &mut summary),
+            Suite::Cpp => cpp(&project, arguments, &mut summary),
+            Suite::Python => python(&project, arguments, &mut summary),
+        };
+        // One suite's failure to build does not keep the others from running.
+        if let Err(error) = result {
+            process::echo(&format!("error: {error:#}"));
+            summary.add(name, false, vec![format!("could not run: {error}")]);
+        }
+    }
+    print!("{}", summary.text());
+    Ok(if summary.failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn rust(project: &Project, rest: &[OsString], summary: &mut Summary) -> Result<()> {
+    // cxx-build compiles C++.
+    apt::ensure(&[Need::Cxx])?;
+    let cargo = |arguments: &[&str]| {
+        let mut command = Command::new(Project::cargo());
+        command.current_dir(&project.root).args(arguments);
+        command
+    };
+    summary.run("rustfmt", &mut cargo(&["fmt", "--all", "--check"]), |_| {
+        false
+    })?;
+    let lint = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    summary.run("clippy", &mut cargo(&lint), |_| false)?;
+    if apt::in_path("cargo-nextest") {
+        let mut tests = cargo(&["nextest", "run", "--workspace"]);
+        tests.args(rest);
+        summary.run("cargo nextest", &mut tests, |line| {
+            line.contains("tests run:")
+        })?;
+        let mut docs = cargo(&["test", "--workspace", "--doc"]);
+        summary.run("cargo test --doc", &mut docs, is_cargo_result)
+    } else {
+        let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
+        tests.args(rest);
+        summary.run("cargo test", &mut tests, is_cargo_result)
+    }
+}
+
+fn is_cargo_result(line: &str) -> bool {
+    line.starts_with("test result:")
+}
+
+fn cpp(project: &Project, arguments: &TestArgs, summary: &mut Summary) -> Result<()> {
+    let python = Python::managed(project, &arguments.torch)?;
+    let device = Device::find(project)?;
+    apt::ensure(&[Need::ClangFormat])?;
+    let sources = cpp_sources(project)?;
+    let mut format = Command::new("clang-format");
+    format
+        .current_dir(&project.root)
+        .args(["--dry-run", "-Werror"])
+        .args(sources);
+    summary.run("clang-format", &mut format, |_| false)?;
+
+    let tree = CMakeTree::configure(project, &python, &["-DNPUALLOC_BUILD_TESTS=ON"])?;
+    tree.build(&[])?;
+    let mut ctest = Command::new("ctest");
+    device.prepare(&mut ctest, &Knobs::default());
+    ctest
+        .arg("--test-dir")
+        .arg(&tree.directory)
+        .args(["--output-on-failure", "--no-tests=error"]);
+    ctest.args(&arguments.rest);
+    summary.run("ctest", &mut ctest, |line| line.contains("tests passed"))
+}
+
+fn python(project: &Project, arguments: &TestArgs, summary: &mut Summary) -> Result<()> {
+    let python = Python::managed(project, &arguments.torch)?;
+    let device = Device::find(project)?;
+    let plugin = Plugin::build(project, &python)?;
+    let mut pytest = python.command();
+    device.prepare(&mut pytest, &Knobs::default());
+    pytest
+        .current_dir(&project.root)
+        .args([
+            "-m",
+            "pytest",
+            "-ra",
+            "-p",
+            "no:cacheprovider",
+            "tests/python",
+            "--plugin",
+        ])
+        .arg(&plugin.library)
+        .args(&arguments.rest)
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    summary.run("pytest", &mut pytest, |line| {
+        line.starts_with("==") && line.contains(" in ") && line.trim_end().ends_with("==")
+    })
+}
+
+/// C++ sources and headers of the project, without those of build directories.
+fn cpp_sources(project: &Project) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for room in ["include", "cpp", "tests", "benches", "crates", "demo"] {
+        collect(&project.root.join(room), &mut found)?;
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn collect(directory: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    if !directory.exists() {
+        return Ok(());
+    }
+    let entries =
+        fs::read_dir(directory).with_context(|| format!("list {}", directory.display()))?;
+    for entry in entries {
+        let path = entry
+            .with_context(|| format!("list {}", directory.display()))?
+            .path();
+        if path.is_dir() {
+            collect(&path, found)?;
+        } else if path
+            .extension()
+            .is_some_and(|end| ["cpp", "h", "hpp"].iter().any(|e| end == *e))
+        {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// What each runner came to.
+#[derive(Default)]
+struct Summary {
+    rows: Vec<(String, bool, Vec<String>)>,
+    failed: bool,
+}
+
+impl Summary {
+    /// Runs a runner, showing its output and keeping the lines that `closing` picks.
+    fn run(
+        &mut self,
+        name: &str,
+        command: &mut Command,
+        closing: impl Fn(&str) -> bool,
+    ) -> Result<()> {
+        say(&process::display(command));
+        let mut kept = Vec::new();
+        let success = process::lines(command, |line| {
+            process::echo(line);
+            if closing(line) {
+                kept.push(line.trim().to_owned());
+            }
+        })?;
+        self.add(name, success, kept);
+        Ok(())
+    }
+
+    fn add(&mut self, name: &str, success: bool, lines: Vec<String>) {
+        self.failed |= !success;
+        self.rows.push((name.to_owned(), success, lines));
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for (name, success, lines) in &self.rows {
+            let word = if *success { "ok" } else { "FAILED" };
+            text += &format!("{name}: {word}\n");
+            for line in lines {
+                text += &format!("    {line}\n");
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::Summary;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn closing_lines_are_kept_and_a_failure_shows() {
+        let mut summary = Summary::default();
+        let closing = |line: &str| line.starts_with("result");
+        summary
+            .run(
+                "first",
+                &mut shell("echo noise; echo result 1 >&2"),
+                closing,
+            )
+            .unwrap();
+        assert!(!summary.failed);
+        summary
+            .run("second", &mut shell("echo result 2; exit 3"), closing)
+            .unwrap();
+        assert!(summary.failed);
+        assert_eq!(
+            summary.text(),
+            "first: ok\n    result 1\nsecond: FAILED\n    result 2\n"
+        );
+    }
+
+    #[test]
+    fn a_runner_that_is_not_there_is_an_error() {
+        let mut summary = Summary::default();
+        let error = summary.run("gone", &mut Command::new("/no/such/runner"), |_| true);
+        assert!(format!("{:#}", error.unwrap_err()).contains("/no/such/runner"));
+    }
+}
