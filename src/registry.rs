@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::config::Settings;
-use crate::device::{BlockView, DeviceAllocator};
+use crate::device::{BlockHandle, BlockView, DeviceAllocator};
 use crate::driver::{Driver, StreamToken};
 use crate::error::{AllocError, Result};
 use crate::ids::{DeviceId, StreamKey};
@@ -119,11 +119,38 @@ impl Registry {
         }
     }
 
+    /// As [`Self::erase_stream`] by handle, for a block that may already have been freed.
+    pub fn erase_stream_of(
+        &self,
+        device: i32,
+        handle: BlockHandle,
+        stream: StreamToken,
+    ) -> Result<()> {
+        if self.device(device)?.erase_stream_of(handle, stream) {
+            Ok(())
+        } else {
+            Err(AllocError::InvalidPointer { addr: handle.block.index() })
+        }
+    }
+
     /// The live block that starts at `addr`, and its device.
     pub fn describe_block(&self, addr: usize) -> Result<(DeviceId, BlockView)> {
         self.devices()
             .find_map(|device| Some((device.id(), device.describe_block(addr)?)))
             .ok_or(AllocError::InvalidPointer { addr })
+    }
+
+    /// The block of a handle: live, or waiting for events.
+    pub fn describe_handle(
+        &self,
+        device: i32,
+        handle: BlockHandle,
+    ) -> Result<(DeviceId, BlockView)> {
+        let device = self.device(device)?;
+        let block = device
+            .describe_handle(handle)
+            .ok_or(AllocError::InvalidPointer { addr: handle.block.index() })?;
+        Ok((device.id(), block))
     }
 
     /// Changes settings at run time, for all devices or, on error, for none.

@@ -42,6 +42,8 @@ pub struct Block {
     pub events: u32,
     /// The device's search clock when it became free: what garbage collection takes for age.
     pub free_since: u32,
+    /// Changes whenever the block is given back for good: tells a handle of a former tenant apart.
+    pub generation: u16,
     /// What the block is doing.
     pub state: BlockState,
     /// Larger than `max_split_size` when it was handed out (counted in `oversize_allocations`).
@@ -111,6 +113,7 @@ impl BlockArena {
             uses: NO_USES,
             events: 0,
             free_since: 0,
+            generation: 0,
             state: BlockState::Pending,
             oversize: false,
         };
@@ -118,7 +121,7 @@ impl BlockArena {
         if let Some(id) = self.vacant.some() {
             let slot = &mut self.blocks[id.index()];
             self.vacant = slot.free_next;
-            *slot = block;
+            *slot = Block { generation: slot.generation, ..block };
             id
         } else {
             self.blocks.push(block);
@@ -171,6 +174,11 @@ impl BlockArena {
             self[next].prev = left;
         }
         self.remove(right);
+    }
+
+    /// The block, if there is one of this id.
+    pub fn get(&self, id: BlockId) -> Option<&Block> {
+        self.blocks.get(id.index()).filter(|block| block.state != BlockState::Vacant)
     }
 
     /// Every block, in no particular order.

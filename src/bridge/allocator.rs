@@ -8,9 +8,10 @@ use super::ffi::{
 };
 use super::outcome::{OK, guard, outcome};
 use crate::config::Settings;
+use crate::device::{self, BlockHandle};
 use crate::driver::foreign::{DriverTable, ForeignDriver};
 use crate::error::AllocError;
-use crate::ids::StreamKey;
+use crate::ids::{BlockId, DeviceId, StreamKey};
 use crate::registry::Registry;
 use crate::stats;
 
@@ -67,31 +68,21 @@ impl Allocator {
     }
 
     pub(super) fn describe_block(&self, addr: usize) -> BlockView {
-        match guard(|| self.registry.describe_block(addr)) {
-            Ok((device, block)) => BlockView {
-                status: Status::Ok,
-                device: device.0 as i32,
-                stream: block.stream.0,
-                addr: block.addr,
-                size: block.size,
-                requested_size: block.requested,
-                base_addr: block.base_addr,
-                base_size: block.base_size,
-                // Device and block, offset so that it is never 0.
-                handle: ((device.0 as usize + 1) << 32) | block.id.index(),
-            },
-            Err(Outcome { status, .. }) => BlockView {
-                status,
-                device: -1,
-                stream: 0,
-                addr: 0,
-                size: 0,
-                requested_size: 0,
-                base_addr: 0,
-                base_size: 0,
-                handle: 0,
-            },
-        }
+        convert_block(guard(|| self.registry.describe_block(addr)))
+    }
+
+    pub(super) fn describe_handle(&self, handle: usize) -> BlockView {
+        convert_block(guard(|| {
+            let (device, handle) = unpack(handle)?;
+            self.registry.describe_handle(device, handle)
+        }))
+    }
+
+    pub(super) fn erase_stream_by_handle(&self, handle: usize, stream: StreamToken) -> Outcome {
+        outcome(|| {
+            let (device, handle) = unpack(handle)?;
+            self.registry.erase_stream_of(device, handle, stream)
+        })
     }
 
     pub(super) fn empty_cache(&self, device: i32) -> Outcome {
@@ -157,6 +148,47 @@ impl Allocator {
 
     pub(super) fn check_consistency(&self) -> Result<(), AllocError> {
         self.registry.check_consistency()
+    }
+}
+
+/// A handle as one word: device + 1 (so that it is never 0), generation, block.
+fn pack(device: DeviceId, handle: BlockHandle) -> usize {
+    ((device.0 as usize + 1) << 48) | (usize::from(handle.generation) << 32) | handle.block.index()
+}
+
+fn unpack(handle: usize) -> Result<(i32, BlockHandle), AllocError> {
+    let device = (handle >> 48) as i32 - 1;
+    if device < 0 {
+        return Err(AllocError::InvalidPointer { addr: handle });
+    }
+    let generation = (handle >> 32) as u16;
+    Ok((device, BlockHandle { block: BlockId(handle as u32), generation }))
+}
+
+fn convert_block(found: Result<(DeviceId, device::BlockView), Outcome>) -> BlockView {
+    match found {
+        Ok((device, block)) => BlockView {
+            status: Status::Ok,
+            device: device.0 as i32,
+            stream: block.stream.0,
+            addr: block.addr,
+            size: block.size,
+            requested_size: block.requested,
+            base_addr: block.base_addr,
+            base_size: block.base_size,
+            handle: pack(device, block.handle),
+        },
+        Err(Outcome { status, .. }) => BlockView {
+            status,
+            device: -1,
+            stream: 0,
+            addr: 0,
+            size: 0,
+            requested_size: 0,
+            base_addr: 0,
+            base_size: 0,
+            handle: 0,
+        },
     }
 }
 

@@ -52,7 +52,8 @@ pub mod ffi {
         code: i32,
     }
 
-    /// A live block as seen from outside. `handle` is stable until the block is freed, never 0.
+    /// A live block as seen from outside. `handle` is valid until the block's last use is over (freed
+    /// and its events complete), never 0.
     #[derive(Debug)]
     struct BlockView {
         status: Status,
@@ -158,6 +159,10 @@ pub mod ffi {
         fn record_stream(self: &Allocator, addr: usize, stream: StreamToken) -> Outcome;
         fn erase_stream(self: &Allocator, addr: usize, stream: StreamToken) -> Outcome;
         fn describe_block(self: &Allocator, addr: usize) -> BlockView;
+        /// By `BlockView::handle`: a block that is live, or freed and waiting for events. A stale
+        /// handle gives `InvalidPointer`.
+        fn describe_handle(self: &Allocator, handle: usize) -> BlockView;
+        fn erase_stream_by_handle(self: &Allocator, handle: usize, stream: StreamToken) -> Outcome;
 
         fn empty_cache(self: &Allocator, device: i32) -> Outcome;
         fn cache_info(self: &Allocator, device: i32) -> CacheInfo;

@@ -14,7 +14,7 @@ const REAP_LIMIT: usize = 64;
 
 impl State {
     /// One event of the block has completed.
-    fn event_done(&mut self, done: PendingUse) {
+    pub(super) fn event_done(&mut self, done: PendingUse) {
         self.idle_events.push(done.event);
         self.use_done(done.block);
     }

@@ -3,8 +3,8 @@
 use parking_lot::MutexGuard;
 
 use super::DeviceAllocator;
-use super::state::State;
-use crate::block::NO_USES;
+use super::state::{BlockHandle, State};
+use crate::block::{BlockState, NO_USES};
 use crate::driver::StreamToken;
 use crate::ids::BlockId;
 use crate::stream::PendingUse;
@@ -78,6 +78,20 @@ impl DeviceAllocator {
         let Some(id) = state.live.get(addr) else { return false };
         let state = &mut *state;
         state.uses.remove(&mut state.arena[id], stream);
+        true
+    }
+
+    /// As [`Self::erase_stream`] for a block that may already have been freed: takes its outstanding
+    /// event on `stream` out, so that it returns without waiting for it. False for a stale handle.
+    pub fn erase_stream_of(&self, handle: BlockHandle, stream: StreamToken) -> bool {
+        let mut state = self.state.lock();
+        let Some(id) = state.resolve(handle) else { return false };
+        let state = &mut *state;
+        if state.arena[id].state == BlockState::Live {
+            state.uses.remove(&mut state.arena[id], stream);
+        } else if let Some(pending) = state.pending.take(stream, id) {
+            state.event_done(pending);
+        }
         true
     }
 }

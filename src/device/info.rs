@@ -1,7 +1,7 @@
 //! Questions about a device's memory.
 
 use super::DeviceAllocator;
-use super::state::State;
+use super::state::{BlockHandle, State};
 use crate::block::BlockState;
 use crate::ids::{BlockId, StreamKey};
 use crate::stats::DeviceStats;
@@ -9,8 +9,8 @@ use crate::stats::DeviceStats;
 /// A live block as seen from outside. Sizes in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockView {
-    /// The block.
-    pub id: BlockId,
+    /// Names the block until its last use is over.
+    pub handle: BlockHandle,
     /// Its start.
     pub addr: usize,
     /// Its size after rounding.
@@ -31,24 +31,33 @@ impl State {
         let block = &self.arena[id];
         block.state == BlockState::Free && !block.is_split()
     }
-}
 
-impl DeviceAllocator {
-    /// The live block that starts at `addr`.
-    pub fn describe_block(&self, addr: usize) -> Option<BlockView> {
-        let state = self.state.lock();
-        let id = state.live.get(addr)?;
-        let block = &state.arena[id];
-        let segment = state.segments.get(block.segment)?;
+    fn view(&self, id: BlockId) -> Option<BlockView> {
+        let block = &self.arena[id];
+        let segment = self.segments.get(block.segment)?;
         Some(BlockView {
-            id,
-            addr,
+            handle: BlockHandle { block: id, generation: block.generation },
+            addr: block.addr,
             size: block.size,
             requested: block.requested,
             stream: segment.stream,
             base_addr: segment.addr,
             base_size: segment.size,
         })
+    }
+}
+
+impl DeviceAllocator {
+    /// The live block that starts at `addr`.
+    pub fn describe_block(&self, addr: usize) -> Option<BlockView> {
+        let state = self.state.lock();
+        state.view(state.live.get(addr)?)
+    }
+
+    /// The block of a handle: live, or waiting for events.
+    pub fn describe_handle(&self, handle: BlockHandle) -> Option<BlockView> {
+        let state = self.state.lock();
+        state.view(state.resolve(handle)?)
     }
 
     /// Bytes in free blocks, and the largest one's size.

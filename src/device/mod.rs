@@ -14,6 +14,7 @@ mod state;
 
 pub use info::BlockView;
 pub use report::format_size;
+pub use state::BlockHandle;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

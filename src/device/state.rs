@@ -10,6 +10,15 @@ use crate::size::{MIN_BLOCK_SIZE, SMALL_SIZE};
 use crate::stats::DeviceStats;
 use crate::stream::{PendingEvents, StreamUses};
 
+/// Names a block from the time it is handed out until its last use is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockHandle {
+    /// The block.
+    pub block: BlockId,
+    /// Its generation.
+    pub generation: u16,
+}
+
 /// What the device lock protects. Invariants are listed in `docs/design.md` and verified by `check`.
 pub(super) struct State {
     pub arena: BlockArena,
@@ -179,6 +188,13 @@ impl State {
         self.tick += 1;
     }
 
+    /// The block a handle names: live, or waiting for events.
+    pub fn resolve(&self, handle: BlockHandle) -> Option<BlockId> {
+        let block = self.arena.get(handle.block)?;
+        let active = matches!(block.state, BlockState::Live | BlockState::Pending);
+        (active && block.generation == handle.generation).then_some(handle.block)
+    }
+
     /// Takes the block's stream uses out.
     pub fn take_uses(&mut self, id: BlockId) -> Vec<StreamToken> {
         let block = &mut self.arena[id];
@@ -195,6 +211,7 @@ impl State {
         let (size, requested, list) = (block.size as i64, block.requested as i64, block.list);
         let (prev, next) = (block.prev, block.next);
         block.requested = 0;
+        block.generation = block.generation.wrapping_add(1);
         let small = self.lists[list].small;
 
         let mut merged = id;

@@ -250,3 +250,20 @@ fn an_unknown_address_is_refused() {
     assert!(!device.deallocate(a), "a second free");
     device.check_consistency().expect("consistent");
 }
+
+#[test]
+fn a_handle_outlives_the_free_until_the_events_are_over() {
+    let (driver, device) = device(GIB);
+    let a = device.allocate(30 * MIB, S0).expect("fits");
+    let handle = device.describe_block(a).expect("live").handle;
+    device.record_stream(a, SIDE);
+    driver.submit(SIDE);
+    device.deallocate(a);
+    assert_eq!(device.describe_handle(handle).expect("pending").addr, a);
+    // The client knows that the side stream is done: no waiting.
+    assert!(device.erase_stream_of(handle, SIDE));
+    device.check_consistency().expect("consistent");
+    assert_eq!(device.allocate(30 * MIB, S0).expect("fits"), a);
+    assert!(device.describe_handle(handle).is_none(), "the handle of a former tenant");
+    assert!(!device.erase_stream_of(handle, SIDE));
+}
