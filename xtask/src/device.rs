@@ -81,7 +81,7 @@ impl Device {
             command.env("CANN_SIM_CAPACITY", bytes.to_string());
         }
         if knobs.backed {
-            command.env("CANN_SIM_MEMORY", "backed");
+            command.env("CANN_SIM_MODE", "backed");
         }
         if let Some(path) = &knobs.report {
             command.env(REPORT, path);

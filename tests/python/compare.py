@@ -1,0 +1,19 @@
+"""Comparing what two allocators did."""
+
+#: Host time and addresses differ from run to run; nothing else may.
+EXACT = [
+    "allocation", "allocated_bytes", "requested_bytes", "active", "active_bytes",
+]
+
+
+def figures(stats, *groups):
+    """The statistics whose first word is among `groups`."""
+    return {name: value for name, value in stats.items() if name.split(".")[0] in groups}
+
+
+def same_error(stock, subject):
+    """The subject's exception is stock's: its classes and what its first line says."""
+    assert subject is not None, f"no exception; stock raises {stock['line']!r}"
+    assert stock is not None, f"stock raises nothing; the subject {subject['line']!r}"
+    assert subject["types"] == stock["types"]
+    assert subject["line"] == stock["line"]

@@ -1,0 +1,62 @@
+"""Options and fixtures: who runs scenarios, and with which allocator."""
+
+import os
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from harness.client import Processes  # noqa: E402
+
+
+def pytest_addoption(parser):
+    parser.addoption("--plugin", help="path of libnpualloc_torch_npu.so")
+    parser.addoption(
+        "--subject",
+        choices=["npualloc", "stock"],
+        default="npualloc",
+        help="allocator under test; 'stock' checks the tests themselves",
+    )
+
+
+@pytest.fixture(scope="session")
+def processes(request, tmp_path_factory):
+    """Runs scenarios with a chosen allocator."""
+    plugin = request.config.getoption("--plugin")
+    if request.config.getoption("--subject") == "npualloc":
+        if not plugin or not pathlib.Path(plugin).is_file():
+            pytest.exit(f"--plugin must name the built plug-in, not {plugin!r}", 4)
+    runner = Processes(tmp_path_factory.mktemp("scenarios"), plugin)
+    yield runner
+    runner.close()
+
+
+@pytest.fixture(scope="session")
+def subject(request):
+    """Name of the allocator under test."""
+    return request.config.getoption("--subject")
+
+
+@pytest.fixture
+def run(processes, subject):
+    """Runs a scenario with the allocator under test."""
+
+    def run(scenario, **options):
+        return processes.run(scenario, subject, **options)
+
+    return run
+
+
+@pytest.fixture
+def run_both(processes, subject):
+    """Runs a scenario with the stock allocator and with the one under test."""
+
+    def run_both(scenario, **options):
+        return (
+            processes.run(scenario, "stock", **options),
+            processes.run(scenario, subject, **options),
+        )
+
+    return run_both

@@ -1,0 +1,1 @@
+"""Runs scenarios in processes of their own, with either allocator."""

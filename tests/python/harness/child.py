@@ -1,0 +1,38 @@
+"""The scenario's side: does what a request asks and writes the outcome.
+
+`python -m harness.child REQUEST` does so in a process of its own from the
+start, for what depends on the environment at import.
+"""
+
+import importlib
+import json
+import os
+import sys
+
+
+def perform(request):
+    """Runs the scenario of a request and writes its outcome to a file.
+
+    The plug-in is loaded at the place a user's script would load it: after
+    torch_npu, before the device is used.
+    """
+    from harness.outcome import Error, Outcome
+
+    try:
+        os.environ.update(request["env"])
+        import torch
+        import torch_npu  # noqa: F401
+
+        if request["plugin"]:
+            torch.ops.load_library(request["plugin"])
+        module, _, function = request["scenario"].partition(":")
+        scenario = getattr(importlib.import_module(f"scenarios.{module}"), function)
+        outcome = Outcome(result=scenario(**request["arguments"]))
+    except Exception as error:
+        outcome = Outcome(error=Error.of(error))
+    with open(request["outcome"], "w", encoding="utf-8") as file:
+        file.write(outcome.to_json())
+
+
+if __name__ == "__main__":
+    perform(json.loads(sys.argv[1]))

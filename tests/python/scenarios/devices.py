@@ -1,0 +1,83 @@
+"""More than one device."""
+
+import torch
+
+from scenarios.common import MIB, allocate, both_stats, caught_unchanged, stats
+
+
+def apart():
+    """What is done on one device shows on that device alone."""
+    empty = [stats(0), stats(1)]
+    first = allocate(5 * MIB, "npu:0")
+    one = [both_stats(0), both_stats(1)]
+    second = allocate(70 * MIB, "npu:1")
+    both = [both_stats(0), both_stats(1)]
+    del first
+    torch.npu.reset_peak_memory_stats(0)
+    freed = [both_stats(0), both_stats(1)]
+    devices = [str(second.device), torch.npu.current_device()]
+    return {"stages": [empty, one, both, freed], "devices": devices}
+
+
+def current():
+    """Allocations follow the current device."""
+    with torch.npu.device(1):
+        tensor = allocate(5 * MIB)
+        raw = torch.npu.caching_allocator_alloc(MIB)
+    device = str(tensor.device)
+    stages = [both_stats(0), both_stats(1)]
+    torch.npu.caching_allocator_delete(raw)
+    stages.append(both_stats(1))
+    return {"device": device, "stages": stages}
+
+
+def freed_elsewhere():
+    """Memory goes back to its own device, whichever is current."""
+    tensor = allocate(5 * MIB, "npu:1")
+    with torch.npu.device(0):
+        del tensor
+        return [both_stats(0), both_stats(1)]
+
+
+def emptied():
+    """empty_cache covers every device."""
+    for device in ("npu:0", "npu:1"):
+        allocate(30 * MIB, device)
+    torch.npu.empty_cache()
+    return [both_stats(0), both_stats(1)]
+
+
+def limited():
+    """A fraction holds for its own device."""
+    torch.npu.set_per_process_memory_fraction(0.01, 1)
+    size = 1000 * MIB
+    return {
+        "first": allocate(size, "npu:0").nbytes,
+        "second": caught_unchanged(allocate, size, "npu:1"),
+        "fractions": [
+            torch.npu.memory.get_per_process_memory_fraction(0),
+            torch.npu.memory.get_per_process_memory_fraction(1),
+        ],
+    }
+
+
+def wrong_index():
+    """A device that is not there, in every call that takes one."""
+    allocate(5 * MIB)
+    from torch_npu import _C as low_level
+
+    calls = {
+        "tensor": (allocate, 1000, "npu:99"),
+        "raw": (torch.npu.caching_allocator_alloc, 1000, 99),
+        "stats": (torch.npu.memory_stats, 99),
+        "accelerator stats": (torch.accelerator.memory_stats, 99),
+        "reset peak": (torch.npu.reset_peak_memory_stats, 99),
+        "reset accumulated": (torch.npu.reset_accumulated_memory_stats, 99),
+        "fraction": (torch.npu.set_per_process_memory_fraction, 0.5, 99),
+        "allocator stats": (low_level._npu_memoryStats, 99),
+        "allocator stats, negative": (low_level._npu_memoryStats, -1),
+        "allocator reset peak": (low_level._npu_resetPeakMemoryStats, 99),
+        "allocator reset accumulated": (low_level._npu_resetAccumulatedMemoryStats, 99),
+        "mem_get_info": (torch.npu.mem_get_info, 99),
+    }
+    return {name: caught_unchanged(*call) for name, call in calls.items()}

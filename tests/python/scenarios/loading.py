@@ -1,0 +1,45 @@
+"""When and how the plug-in is loaded; settings."""
+
+import torch
+
+from scenarios.common import MIB, allocate, both_stats, caught, caught_unchanged, stats
+
+
+def used():
+    """Whether anything can be allocated; and what it takes."""
+    allocate(3 * MIB)
+    return both_stats()
+
+
+def too_late(plugin):
+    """The plug-in after the device is in use: refused, and the device goes on."""
+    tensor = allocate(3 * MIB)
+    result = caught_unchanged(torch.ops.load_library, plugin)
+    del tensor
+    result["address"] = allocate(3 * MIB).data_ptr() != 0
+    result["stats"] = stats()
+    return result
+
+
+def twice(plugin):
+    """Loading it again changes nothing."""
+    before = both_stats()
+    error = caught(torch.ops.load_library, plugin)
+    allocate(3 * MIB)
+    return {"error": error, "before": before, **both_stats()}
+
+
+def settings(text):
+    """Settings while running."""
+    allocate(3 * MIB)
+    return caught_unchanged(torch.npu.memory._set_allocator_settings, text)
+
+
+def setting_holds():
+    """A setting made while running is obeyed."""
+    torch.npu.memory._set_allocator_settings("max_split_size_mb:32")
+    keep = allocate(64 * MIB)
+    del keep
+    # A 40 MiB request may not cut the free 64 MiB block.
+    keep = allocate(40 * MIB)
+    return both_stats()

@@ -1,0 +1,108 @@
+"""Out of memory, the memory fraction, giving the cache back."""
+
+import pytest
+
+from compare import same_error
+from sizes import GIB, MIB, rounded
+
+SMALL = {"CANN_SIM_CAPACITY": str(GIB)}
+
+
+def test_out_of_memory_says_where_the_memory_is(run):
+    value = run("limits:out_of_memory", size=2 * GIB, env=SMALL).value
+    error = value["error"]
+    assert error["types"][0] == "torch.OutOfMemoryError"
+    assert error["line"].startswith(
+        "NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 1024.00 MiB total capacity; "
+    ) or error["line"].startswith(
+        "NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 1.00 GiB total capacity; "
+    )
+    assert "reserved in total by PyTorch)" in error["line"]
+
+
+def test_out_of_memory_changes_nothing_that_is_in_use(run):
+    value = run("limits:out_of_memory", size=2 * GIB, env=SMALL).value
+    assert value["after"]["num_ooms"] == 1
+    for name in ("allocated_bytes.all.current", "reserved_bytes.all.current"):
+        assert value["after"][name] == value["before"][name]
+    in_use = sum(map(rounded, (100 * MIB, 700, 10 * MIB)))
+    assert value["then"]["npu"]["allocated_bytes.all.current"] == in_use
+
+
+@pytest.mark.parametrize("size", [2 * GIB, 1000 * MIB])
+def test_out_of_memory_is_stocks(run_both, size):
+    stock, subject = run_both("limits:out_of_memory", size=size, env=SMALL)
+    same_error(stock.value["error"], subject.value["error"])
+    assert subject.value["after"] == stock.value["after"]
+    assert subject.value["then"] == stock.value["then"]
+
+
+def test_out_of_memory_is_caught_by_its_classes(run):
+    assert run("limits:is_caught_as", size=2 * GIB, env=SMALL).value == [True, True, True]
+
+
+def test_cached_memory_is_given_back_before_failing(run_both):
+    stock, subject = run_both("limits:retry_after_freeing_cache", env=SMALL)
+    value = subject.value
+    assert value["cached"]["reserved_bytes.all.current"] > 700 * MIB
+    assert value["after"]["npu"]["num_alloc_retries"] == 1
+    assert value["after"]["npu"]["num_ooms"] == 0
+    assert value == stock.value
+
+
+def test_a_full_device_recovers(run_both):
+    stock, subject = run_both("limits:fill_and_free", size=50 * MIB, env=SMALL)
+    value = subject.value
+    # 52 MiB segments in 1 GiB.
+    assert [one["count"] for one in value["rounds"]] == [19, 19, 19]
+    assert [one["num_ooms"] for one in value["rounds"]] == [1, 2, 3]
+    assert value["end"]["npu"]["reserved_bytes.all.current"] == 0
+    assert value == stock.value
+
+
+def test_empty_cache_gives_free_segments_back(run_both):
+    stock, subject = run_both("limits:empty_cache")
+    before, after, end = (stage["npu"] for stage in subject.value["stages"])
+    given = before["reserved_bytes.all.current"] - after["reserved_bytes.all.current"]
+    assert subject.value["grown"] == given > 0
+    assert after["reserved_bytes.all.current"] == 20 * MIB
+    assert end["reserved_bytes.all.current"] == 0
+    assert subject.value == stock.value
+
+
+def test_empty_cache_on_an_unused_device(run_both):
+    stock, subject = run_both("limits:empty_cache_before_use")
+    assert subject.value == stock.value
+
+
+def test_a_fraction_limits_the_process(run_both):
+    stock, subject = run_both("limits:fraction", part=0.5, size=600 * MIB, env=SMALL)
+    value = subject.value
+    assert value["error"]["types"][0] == "torch.OutOfMemoryError"
+    assert "512.00 MiB allowed" in value["error"]["line"]
+    assert value["read"] == 0.5
+    assert (value["fits"], value["lifted"]) == (150 * MIB, 600 * MIB)
+    assert value["limited"]["num_ooms"] == 1
+    same_error(stock.value["error"], value["error"])
+    assert value["limited"] == stock.value["limited"]
+
+
+def test_bad_fractions_are_refused_and_change_nothing(run_both):
+    stock, subject = run_both("limits:bad_fractions")
+    assert subject.value["fraction"] == 0.5
+    assert len(subject.value["errors"]) == 9
+    for name, error in subject.value["errors"].items():
+        assert error is not None, name
+    for name in ("allocator above", "allocator below", "allocator nan"):
+        assert "invalid fraction" in subject.value["errors"][name]["line"]
+    for name, error in stock.value["errors"].items():
+        same_error(error, subject.value["errors"][name])
+
+
+def test_absurd_sizes_are_refused(run_both):
+    stock, subject = run_both("limits:absurd")
+    for name in ("tensor", "raw", "more", "big"):
+        same_error(stock.value[name], subject.value[name])
+        assert subject.value[name]["types"][0] == "torch.OutOfMemoryError", name
+    assert "more than 1EB" in subject.value["tensor"]["line"]
+    assert subject.value["npu"] == stock.value["npu"]
