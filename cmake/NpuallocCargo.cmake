@@ -1,0 +1,53 @@
+# npualloc::rust: the static library Cargo builds, and the header of its bridge.
+#
+# Cargo decides itself what is out of date, so the command runs on every build; it costs a fraction of
+# a second when nothing changed, and the library's time stamp moves only when it did.
+
+find_program(NPUALLOC_CARGO cargo HINTS "$ENV{HOME}/.cargo/bin" REQUIRED)
+find_package(Threads REQUIRED)
+
+if(NPUALLOC_CARGO_TARGET_DIR)
+  set(_npualloc_target_dir "${NPUALLOC_CARGO_TARGET_DIR}")
+elseif(DEFINED ENV{CARGO_TARGET_DIR})
+  set(_npualloc_target_dir "$ENV{CARGO_TARGET_DIR}")
+else()
+  set(_npualloc_target_dir "${PROJECT_SOURCE_DIR}/target")
+endif()
+cmake_path(ABSOLUTE_PATH _npualloc_target_dir BASE_DIRECTORY "${PROJECT_SOURCE_DIR}" NORMALIZE)
+
+if(NPUALLOC_CARGO_PROFILE STREQUAL "dev")
+  set(_npualloc_profile_dir debug)
+else()
+  set(_npualloc_profile_dir "${NPUALLOC_CARGO_PROFILE}")
+endif()
+set(NPUALLOC_RUST_LIBRARY "${_npualloc_target_dir}/${_npualloc_profile_dir}/libnpualloc.a")
+# Generated headers are copied here under the names the public headers include.
+set(NPUALLOC_GENERATED_INCLUDE "${PROJECT_BINARY_DIR}/include")
+file(MAKE_DIRECTORY "${NPUALLOC_GENERATED_INCLUDE}/npualloc" "${NPUALLOC_GENERATED_INCLUDE}/rust")
+
+add_custom_target(
+  npualloc_cargo
+  COMMAND
+    "${CMAKE_COMMAND}" -E env "CARGO_TARGET_DIR=${_npualloc_target_dir}" "${NPUALLOC_CARGO}" build
+    --manifest-path "${PROJECT_SOURCE_DIR}/Cargo.toml" --package npualloc --lib --profile
+    "${NPUALLOC_CARGO_PROFILE}" ${NPUALLOC_CARGO_FLAGS}
+  COMMAND "${CMAKE_COMMAND}" -E copy_if_different
+          "${_npualloc_target_dir}/cxxbridge/npualloc/src/bridge/mod.rs.h"
+          "${NPUALLOC_GENERATED_INCLUDE}/npualloc/bridge.h"
+  COMMAND "${CMAKE_COMMAND}" -E copy_if_different "${_npualloc_target_dir}/cxxbridge/rust/cxx.h"
+          "${NPUALLOC_GENERATED_INCLUDE}/rust/cxx.h"
+  BYPRODUCTS "${NPUALLOC_RUST_LIBRARY}" "${NPUALLOC_GENERATED_INCLUDE}/npualloc/bridge.h"
+             "${NPUALLOC_GENERATED_INCLUDE}/rust/cxx.h"
+  WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
+  COMMENT "Building the Rust core (${NPUALLOC_CARGO_PROFILE})"
+  USES_TERMINAL VERBATIM)
+
+add_library(npualloc_rust STATIC IMPORTED GLOBAL)
+set_target_properties(
+  npualloc_rust
+  PROPERTIES IMPORTED_LOCATION "${NPUALLOC_RUST_LIBRARY}"
+             INTERFACE_INCLUDE_DIRECTORIES
+             "${PROJECT_SOURCE_DIR}/include;${NPUALLOC_GENERATED_INCLUDE}")
+target_link_libraries(npualloc_rust INTERFACE Threads::Threads ${CMAKE_DL_LIBS} m)
+add_dependencies(npualloc_rust npualloc_cargo)
+add_library(npualloc::rust ALIAS npualloc_rust)

@@ -1,0 +1,103 @@
+#include "acl_api.h"
+
+#include <dlfcn.h>
+
+#include <stdexcept>
+
+namespace npualloc::acl {
+
+namespace {
+
+class Resolver {
+ public:
+  explicit Resolver(const std::string& library) : library_(library) {
+    handle_ = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle_ == nullptr) {
+      const char* why = dlerror();
+      throw std::runtime_error("npualloc: cannot load the device runtime " + library + ": " +
+                               (why != nullptr ? why : "unknown error"));
+    }
+  }
+
+  template <typename Function>
+  bool optional(Function*& function, const char* name) const {
+    function = reinterpret_cast<Function*>(dlsym(handle_, name));
+    return function != nullptr;
+  }
+
+  template <typename Function>
+  void required(Function*& function, const char* name) const {
+    if (!optional(function, name)) {
+      throw std::runtime_error("npualloc: the device runtime " + library_ + " has no function " +
+                               name);
+    }
+  }
+
+ private:
+  std::string library_;
+  void* handle_;
+};
+
+}  // namespace
+
+Api load(const std::string& library) {
+  const Resolver find(library);
+  Api api{};
+  find.required(api.set_device, "aclrtSetDevice");
+  find.required(api.get_device, "aclrtGetDevice");
+  find.required(api.get_device_count, "aclrtGetDeviceCount");
+  find.required(api.get_current_context, "aclrtGetCurrentContext");
+  find.required(api.set_current_context, "aclrtSetCurrentContext");
+  find.required(api.synchronize_device, "aclrtSynchronizeDevice");
+  // Runtimes before aclrtMallocAlign32 only have the call that pads by 32 bytes itself.
+  if (!find.optional(api.malloc_align32, "aclrtMallocAlign32")) {
+    find.required(api.malloc_align32, "aclrtMalloc");
+  }
+  find.required(api.free, "aclrtFree");
+  find.required(api.get_mem_info, "aclrtGetMemInfo");
+  if (!find.optional(api.create_event, "aclrtCreateEventExWithFlag")) {
+    find.required(api.create_event, "aclrtCreateEventWithFlag");
+  }
+  find.required(api.destroy_event, "aclrtDestroyEvent");
+  find.required(api.record_event, "aclrtRecordEvent");
+  find.required(api.query_event, "aclrtQueryEventStatus");
+  find.required(api.synchronize_event, "aclrtSynchronizeEvent");
+  find.optional(api.memcpy, "aclrtMemcpy");
+  find.optional(api.reserve_address, "aclrtReserveMemAddress");
+  find.optional(api.release_address, "aclrtReleaseMemAddress");
+  find.optional(api.malloc_physical, "aclrtMallocPhysical");
+  find.optional(api.free_physical, "aclrtFreePhysical");
+  find.optional(api.map, "aclrtMapMem");
+  find.optional(api.unmap, "aclrtUnmapMem");
+  return api;
+}
+
+Code malloc_device(const Api& api, std::size_t bytes, bool huge_1g, std::uintptr_t* addr,
+                   void (*warn)(const char* text)) {
+  void* ptr = nullptr;
+  Code code = kSuccess;
+  if (huge_1g) {
+    code = api.malloc_align32(&ptr, bytes, MallocPolicy::Huge1GOnly);
+    if (code != kSuccess && warn != nullptr) {
+      warn("1 GB pages are not available, using 2 MB pages instead.");
+    }
+  }
+  if (!huge_1g || code != kSuccess) {
+    code = api.malloc_align32(&ptr, bytes, MallocPolicy::HugeFirst);
+  }
+  *addr = reinterpret_cast<std::uintptr_t>(ptr);
+  return code;
+}
+
+Code malloc_physical(const Api& api, std::int32_t device, std::size_t bytes, bool huge_1g,
+                     std::uintptr_t* handle) {
+  PhysicalProperties properties{};
+  properties.attribute = huge_1g ? MemoryAttribute::HbmHuge1G : MemoryAttribute::HbmHuge;
+  properties.location = {static_cast<std::uint32_t>(device), kLocationDevice};
+  MemoryHandle made = nullptr;
+  const Code code = api.malloc_physical(&made, bytes, &properties, 0);
+  *handle = reinterpret_cast<std::uintptr_t>(made);
+  return code;
+}
+
+}  // namespace npualloc::acl

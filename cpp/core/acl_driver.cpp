@@ -1,0 +1,196 @@
+#include "npualloc/acl_driver.h"
+
+#include <cstdio>
+#include <stdexcept>
+
+#include "acl_api.h"
+
+namespace npualloc {
+
+namespace {
+
+using acl::Api;
+using acl::Code;
+using acl::kSuccess;
+
+const Api& api_of(void* user) { return *static_cast<const Api*>(user); }
+
+// Makes `device` the thread's current one, and the previous one again at the end. A thread without any
+// device keeps `device`: AscendCL has no way back to "none".
+class DeviceScope {
+ public:
+  DeviceScope(const Api& api, std::int32_t device) : api_(api) {
+    const bool had_device = api.get_device(&previous_) == kSuccess;
+    if (had_device && previous_ == device) return;
+    code_ = api.set_device(device);
+    restore_ = had_device && code_ == kSuccess;
+  }
+  ~DeviceScope() {
+    if (restore_) api_.set_device(previous_);
+  }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+  Code code() const noexcept { return code_; }
+
+ private:
+  const Api& api_;
+  std::int32_t previous_ = -1;
+  Code code_ = kSuccess;
+  bool restore_ = false;
+};
+
+// Runs `call` with `device` current.
+template <typename Call>
+Code on_device(void* user, std::int32_t device, Call call) {
+  const Api& api = api_of(user);
+  const DeviceScope scope(api, device);
+  return scope.code() != kSuccess ? scope.code() : call(api);
+}
+
+void warn(const char* text) { std::fprintf(stderr, "npualloc: %s\n", text); }
+
+void* pointer(std::uintptr_t addr) { return reinterpret_cast<void*>(addr); }
+
+std::int32_t malloc_fn(void* user, std::int32_t device, std::size_t bytes, std::int32_t huge_1g,
+                       std::uintptr_t* addr) {
+  return on_device(user, device, [&](const Api& api) {
+    return acl::malloc_device(api, bytes, huge_1g != 0, addr, &warn);
+  });
+}
+
+std::int32_t free_fn(void* user, std::int32_t device, std::uintptr_t addr) {
+  return on_device(user, device, [&](const Api& api) { return api.free(pointer(addr)); });
+}
+
+std::int32_t memory_info_fn(void* user, std::int32_t device, std::size_t* free,
+                            std::size_t* total) {
+  return on_device(user, device, [&](const Api& api) {
+    return api.get_mem_info(acl::MemoryAttribute::Hbm, free, total);
+  });
+}
+
+std::int32_t synchronize_device_fn(void* user, std::int32_t device) {
+  return on_device(user, device, [](const Api& api) { return api.synchronize_device(); });
+}
+
+std::int32_t event_create_fn(void* user, std::int32_t device, std::uintptr_t* event) {
+  return on_device(user, device, [&](const Api& api) {
+    acl::Event made = nullptr;
+    const Code code = api.create_event(&made, acl::kEventCaptureStreamProgress);
+    *event = reinterpret_cast<std::uintptr_t>(made);
+    return code;
+  });
+}
+
+std::int32_t event_destroy_fn(void* user, std::uintptr_t event) {
+  return api_of(user).destroy_event(pointer(event));
+}
+
+std::int32_t event_record_fn(void* user, std::uintptr_t event, StreamToken stream) {
+  return on_device(user, stream.device, [&](const Api& api) {
+    return api.record_event(pointer(event), pointer(static_cast<std::uintptr_t>(stream.id)));
+  });
+}
+
+std::int32_t event_query_fn(void* user, std::uintptr_t event, std::int32_t* completed) {
+  acl::EventStatus status = acl::EventStatus::NotReady;
+  const Code code = api_of(user).query_event(pointer(event), &status);
+  *completed = status == acl::EventStatus::Complete;
+  return code;
+}
+
+std::int32_t event_synchronize_fn(void* user, std::uintptr_t event) {
+  return api_of(user).synchronize_event(pointer(event));
+}
+
+// A program without torch has neither free-memory callbacks nor operator workspaces.
+std::int32_t run_free_callbacks_fn(void*, std::int32_t, std::int32_t* freed) {
+  *freed = 0;
+  return kSuccess;
+}
+
+std::int32_t release_external_caches_fn(void*, std::int32_t) { return kSuccess; }
+
+std::int32_t reserve_address_fn(void* user, std::int32_t device, std::size_t bytes,
+                                std::uintptr_t* addr) {
+  return on_device(user, device, [&](const Api& api) {
+    void* ptr = nullptr;
+    // Flag 1: huge pages.
+    const Code code = api.reserve_address(&ptr, bytes, 0, nullptr, 1);
+    *addr = reinterpret_cast<std::uintptr_t>(ptr);
+    return code;
+  });
+}
+
+std::int32_t release_address_fn(void* user, std::int32_t device, std::uintptr_t addr) {
+  return on_device(user, device,
+                   [&](const Api& api) { return api.release_address(pointer(addr)); });
+}
+
+std::int32_t malloc_physical_fn(void* user, std::int32_t device, std::size_t bytes,
+                                std::int32_t huge_1g, std::uintptr_t* handle) {
+  return on_device(user, device, [&](const Api& api) {
+    return acl::malloc_physical(api, device, bytes, huge_1g != 0, handle);
+  });
+}
+
+std::int32_t free_physical_fn(void* user, std::int32_t device, std::uintptr_t handle) {
+  return on_device(user, device,
+                   [&](const Api& api) { return api.free_physical(pointer(handle)); });
+}
+
+std::int32_t map_fn(void* user, std::int32_t device, std::uintptr_t addr, std::size_t bytes,
+                    std::uintptr_t handle) {
+  return on_device(user, device, [&](const Api& api) {
+    return api.map(pointer(addr), bytes, 0, pointer(handle), 0);
+  });
+}
+
+std::int32_t unmap_fn(void* user, std::int32_t device, std::uintptr_t addr) {
+  return on_device(user, device, [&](const Api& api) { return api.unmap(pointer(addr)); });
+}
+
+}  // namespace
+
+AclDriver::AclDriver(const std::string& library)
+    : api_(std::make_unique<Api>(acl::load(library))) {}
+
+AclDriver::~AclDriver() = default;
+
+DriverTable AclDriver::table() const noexcept {
+  DriverTable table{};
+  table.user = api_.get();
+  table.malloc = &malloc_fn;
+  table.free = &free_fn;
+  table.memory_info = &memory_info_fn;
+  table.synchronize_device = &synchronize_device_fn;
+  table.event_create = &event_create_fn;
+  table.event_destroy = &event_destroy_fn;
+  table.event_record = &event_record_fn;
+  table.event_query = &event_query_fn;
+  table.event_synchronize = &event_synchronize_fn;
+  table.run_free_callbacks = &run_free_callbacks_fn;
+  table.release_external_caches = &release_external_caches_fn;
+  if (api_->has_virtual_memory()) {
+    table.reserve_address = &reserve_address_fn;
+    table.release_address = &release_address_fn;
+    table.malloc_physical = &malloc_physical_fn;
+    table.free_physical = &free_physical_fn;
+    table.map = &map_fn;
+    table.unmap = &unmap_fn;
+  }
+  return table;
+}
+
+int AclDriver::device_count() const {
+  std::uint32_t count = 0;
+  const Code code = api_->get_device_count(&count);
+  if (code != kSuccess) {
+    throw std::runtime_error("npualloc: aclrtGetDeviceCount failed, error code is " +
+                             std::to_string(code));
+  }
+  return static_cast<int>(count);
+}
+
+}  // namespace npualloc

@@ -1,0 +1,114 @@
+#include "npualloc/allocator.h"
+
+#include <type_traits>
+
+#include "rust/cxx.h"
+
+namespace npualloc {
+
+static_assert(sizeof(DriverTable) == 18 * sizeof(void*));
+static_assert(sizeof(StreamToken) == 16);
+static_assert(std::is_trivially_copyable_v<DriverTable>);
+static_assert(std::is_trivially_copyable_v<StreamToken>);
+
+namespace {
+
+void check(const Outcome& outcome) {
+  if (outcome.status != Status::Ok) throw_status(outcome.status, outcome.code);
+}
+
+std::uintptr_t address(const void* ptr) { return reinterpret_cast<std::uintptr_t>(ptr); }
+
+rust::Box<ffi::Allocator> make(const DriverTable& table, const AllocatorOptions& options) {
+  try {
+    return ffi::new_allocator(table, options.config, options.pad_bytes);
+  } catch (const rust::Error& error) {
+    throw InvalidArgument(Status::InvalidArgument, 0, error.what());
+  }
+}
+
+}  // namespace
+
+Allocator::Allocator(const DriverTable& table, const AllocatorOptions& options)
+    : core_(make(table, options)) {}
+
+void Allocator::init(int device_count) { check(core_->init(device_count)); }
+
+void* Allocator::allocate(int device, std::size_t bytes, std::uintptr_t stream) {
+  if (bytes == 0) return nullptr;
+  const AllocOutcome outcome = core_->allocate(device, bytes, stream);
+  if (outcome.status != Status::Ok) throw_status(outcome.status, outcome.code);
+  return reinterpret_cast<void*>(outcome.addr);
+}
+
+void Allocator::deallocate(void* ptr) {
+  if (ptr != nullptr) check(core_->deallocate(address(ptr)));
+}
+
+void Allocator::record_stream(void* ptr, StreamToken stream) {
+  check(core_->record_stream(address(ptr), stream));
+}
+
+void Allocator::erase_stream(void* ptr, StreamToken stream) {
+  check(core_->erase_stream(address(ptr), stream));
+}
+
+BlockView Allocator::describe(const void* ptr) const {
+  const BlockView view = core_->describe_block(address(ptr));
+  if (view.status != Status::Ok) throw_status(view.status, 0);
+  return view;
+}
+
+void* Allocator::base_allocation(const void* ptr, std::size_t* bytes) const {
+  const BlockView view = describe(ptr);
+  if (bytes != nullptr) *bytes = view.base_size;
+  return reinterpret_cast<void*>(view.base_addr);
+}
+
+void Allocator::empty_cache(int device) { check(core_->empty_cache(device)); }
+
+CacheInfo Allocator::cache_info(int device) const {
+  const CacheInfo info = core_->cache_info(device);
+  if (info.status != Status::Ok) throw_status(info.status, 0);
+  return info;
+}
+
+DeviceStats Allocator::stats(int device) const {
+  DeviceStats stats;
+  check(core_->device_stats(device, stats));
+  return stats;
+}
+
+void Allocator::reset_accumulated_stats(int device) {
+  check(core_->reset_accumulated_stats(device));
+}
+
+void Allocator::reset_peak_stats(int device) { check(core_->reset_peak_stats(device)); }
+
+double Allocator::memory_fraction(int device) const {
+  const ffi::FractionOutcome outcome = core_->memory_fraction(device);
+  if (outcome.status != Status::Ok) throw_status(outcome.status, outcome.code);
+  return outcome.value;
+}
+
+void Allocator::set_memory_fraction(int device, double fraction) {
+  check(core_->set_memory_fraction(device, fraction));
+}
+
+void Allocator::apply_settings(std::string_view settings) {
+  try {
+    core_->apply_settings(rust::Str(settings.data(), settings.size()));
+  } catch (const rust::Error& error) {
+    throw InvalidArgument(Status::InvalidArgument, 0, error.what());
+  }
+}
+
+void Allocator::check_consistency() const {
+  try {
+    core_->check_consistency();
+  } catch (const rust::Error& error) {
+    throw InternalError(Status::Internal, 0, error.what());
+  }
+}
+
+}  // namespace npualloc

@@ -1,0 +1,101 @@
+// The allocator as a C++ class, torch-free.
+//
+// All methods may be called from any thread. Sizes and addresses are in bytes. The `try_` forms never
+// throw and never build a string; the others throw the types of error.h. A failed call changes nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "npualloc/bridge.h"
+#include "npualloc/driver_table.h"
+#include "npualloc/error.h"
+
+namespace npualloc {
+
+using ffi::AllocOutcome;
+using ffi::BlockView;
+using ffi::CacheInfo;
+using ffi::DeviceStats;
+using ffi::Outcome;
+using ffi::Stat;
+using ffi::StatTriple;
+
+struct AllocatorOptions {
+  // The text of PYTORCH_NPU_ALLOC_CONF; empty for the defaults.
+  std::string config;
+  // Added to every request before rounding: 32 where kernels may read past a tensor's end.
+  std::size_t pad_bytes = 0;
+};
+
+class Allocator {
+ public:
+  // The functions in `table` must keep to the contract of driver_table.h, and `table.user` must live,
+  // as long as the process uses this allocator. Throws InvalidArgument for a bad `options.config`.
+  explicit Allocator(const DriverTable& table, const AllocatorOptions& options = {});
+  ~Allocator() = default;
+  Allocator(Allocator&&) noexcept = default;
+  Allocator& operator=(Allocator&&) noexcept = default;
+  Allocator(const Allocator&) = delete;
+  Allocator& operator=(const Allocator&) = delete;
+
+  // Makes room for devices 0 … device_count − 1; never shrinks.
+  void init(int device_count);
+  int device_count() const noexcept { return core_->device_count(); }
+
+  // Memory on `device`, usable at once on `stream` (an opaque number; 0 is the default stream).
+  // Zero bytes give null.
+  void* allocate(int device, std::size_t bytes, std::uintptr_t stream = 0);
+  // Null is ignored.
+  void deallocate(void* ptr);
+
+  AllocOutcome try_allocate(int device, std::size_t bytes, std::uintptr_t stream) noexcept {
+    return core_->allocate(device, bytes, stream);
+  }
+  Outcome try_deallocate(void* ptr) noexcept {
+    return core_->deallocate(reinterpret_cast<std::uintptr_t>(ptr));
+  }
+
+  // The allocation is used on `stream` too: after it is freed its memory is not given out again before
+  // what was submitted to `stream` until then has completed.
+  void record_stream(void* ptr, StreamToken stream);
+  // Takes a recorded use back.
+  void erase_stream(void* ptr, StreamToken stream);
+
+  // The live allocation that starts at `ptr`.
+  BlockView describe(const void* ptr) const;
+  // The start of the driver allocation that contains the block at `ptr`; its size where `bytes` is not
+  // null.
+  void* base_allocation(const void* ptr, std::size_t* bytes) const;
+
+  // Returns everything idle to the driver, after waiting for the device.
+  void empty_cache(int device);
+  CacheInfo cache_info(int device) const;
+
+  DeviceStats stats(int device) const;
+  void reset_accumulated_stats(int device);
+  void reset_peak_stats(int device);
+
+  // Upper limit for reserved memory as a share of the device's capacity, in [0, 1].
+  double memory_fraction(int device) const;
+  void set_memory_fraction(int device, double fraction);
+
+  // Changes settings at run time; throws InvalidArgument and changes nothing when one is bad.
+  void apply_settings(std::string_view settings);
+
+  // From now on frees are dropped and the driver is not called: the runtime is going away.
+  void begin_process_exit() noexcept { core_->begin_process_exit(); }
+
+  // Verifies every invariant; throws InternalError naming the first one broken.
+  void check_consistency() const;
+
+  // The bridge itself, for callers that map statuses themselves.
+  const ffi::Allocator& core() const noexcept { return *core_; }
+
+ private:
+  rust::Box<ffi::Allocator> core_;
+};
+
+}  // namespace npualloc
