@@ -35,7 +35,7 @@ impl Plugin {
     /// # Errors
     /// When a tool is missing, or CMake or a compiler fails.
     pub fn build(project: &Project, python: &Python) -> Result<Self> {
-        let tree = CMakeTree::configure(project, python, &[])?;
+        let tree = CMakeTree::configure(project, python, Tests::Leave)?;
         tree.build(&[TARGET])?;
         let places = ["", "lib", "cpp/torch_npu"];
         let mut paths = places
@@ -48,6 +48,15 @@ impl Plugin {
     }
 }
 
+/// Whether the GoogleTest suites are part of a build.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Tests {
+    /// They are built; GoogleTest must be there.
+    Build,
+    /// They are left out.
+    Leave,
+}
+
 /// A configured CMake build directory.
 pub struct CMakeTree {
     /// The build directory.
@@ -55,12 +64,16 @@ pub struct CMakeTree {
 }
 
 impl CMakeTree {
-    /// Configures the project for that Python, with `options` of the form `-DNAME=VALUE`.
+    /// Configures the project for that Python.
     ///
     /// # Errors
     /// When a tool is missing or CMake fails.
-    pub fn configure(project: &Project, python: &Python, options: &[&str]) -> Result<Self> {
-        apt::ensure(&[Need::Cxx, Need::CMake, Need::Ninja, Need::GTest])?;
+    pub fn configure(project: &Project, python: &Python, tests: Tests) -> Result<Self> {
+        apt::ensure(&[Need::Cxx, Need::CMake, Need::Ninja])?;
+        if tests == Tests::Build {
+            apt::ensure(&[Need::GTest])?;
+        }
+        let build_tests = if tests == Tests::Build { "ON" } else { "OFF" };
         let directory = project.target.join(directory_name(python));
         say(&format!(
             "configuring with CMake in {}",
@@ -79,8 +92,12 @@ impl CMakeTree {
                     "--log-level=NOTICE",
                 ])
                 .arg(format!("-DNPUALLOC_PYTHON={}", python.program.display()))
+                .arg(format!(
+                    "-DNPUALLOC_CARGO_TARGET_DIR={}",
+                    project.target.display()
+                ))
                 .arg("-DNPUALLOC_BUILD_TORCH_NPU=ON")
-                .args(options),
+                .arg(format!("-DNPUALLOC_BUILD_TESTS={build_tests}")),
         )?;
         Ok(Self { directory })
     }

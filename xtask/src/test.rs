@@ -12,7 +12,7 @@ use crate::apt::{self, Need};
 use crate::cli::{Suite, TestArgs};
 use crate::device::{Device, Knobs};
 use crate::env::Project;
-use crate::plugin::{CMakeTree, Plugin};
+use crate::plugin::{CMakeTree, Plugin, Tests};
 use crate::process::{self, say};
 use crate::python::Python;
 
@@ -99,7 +99,7 @@ fn cpp(project: &Project, arguments: &TestArgs, summary: &mut Summary) -> Result
         .args(sources);
     summary.run("clang-format", &mut format, |_| false)?;
 
-    let tree = CMakeTree::configure(project, &python, &["-DNPUALLOC_BUILD_TESTS=ON"])?;
+    let tree = CMakeTree::configure(project, &python, Tests::Build)?;
     tree.build(&[])?;
     let mut ctest = Command::new("ctest");
     device.prepare(&mut ctest, &Knobs::default());
