@@ -1,6 +1,6 @@
-// The AscendCL functions the allocator calls, looked up at run time so that nothing hard-links what an
-// older runtime lacks. Declared here because CANN's headers may be absent where this is compiled; the
-// values and layouts are those of acl/acl_rt.h of CANN 8.
+// The AscendCL functions the allocator calls, looked up at run time so that nothing hard-links what
+// an older runtime lacks. Declared here because CANN's headers may be absent where this is
+// compiled; the values and layouts are those of acl/acl_rt.h of CANN 8.
 #pragma once
 
 #include <cstddef>

@@ -15,8 +15,8 @@ using acl::kSuccess;
 
 const Api& api_of(void* user) { return *static_cast<const Api*>(user); }
 
-// Makes `device` the thread's current one, and the previous one again at the end. A thread without any
-// device keeps `device`: AscendCL has no way back to "none".
+// Makes `device` the thread's current one, and the previous one again at the end. A thread without
+// any device keeps `device`: AscendCL has no way back to "none".
 class DeviceScope {
  public:
   DeviceScope(const Api& api, std::int32_t device) : api_(api) {

@@ -1,8 +1,8 @@
 // A driver table over AscendCL, for programs without torch.
 //
-// The runtime is looked up when the object is made, not linked: a program that uses this header builds
-// and starts on machines without CANN. Streams are aclrtStream handles: allocate with the handle as a
-// number, and name a use with `stream_token`.
+// The runtime is looked up when the object is made, not linked: a program that uses this header
+// builds and starts on machines without CANN. Streams are aclrtStream handles: allocate with the
+// handle as a number, and name a use with `stream_token`.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,15 @@ struct Api;
 
 class AclDriver {
  public:
-  // Loads the runtime library, or finds it already loaded. Throws std::runtime_error naming the library
-  // or the function that is missing. `aclInit` stays the caller's business.
+  // Loads the runtime library, or finds it already loaded. Throws std::runtime_error naming the
+  // library or the function that is missing. `aclInit` stays the caller's business.
   explicit AclDriver(const std::string& library = "libascendcl.so");
   ~AclDriver();
   AclDriver(const AclDriver&) = delete;
   AclDriver& operator=(const AclDriver&) = delete;
 
-  // Valid as long as this object lives. The virtual-memory functions are null where the runtime lacks
-  // one of them.
+  // Valid as long as this object lives. The virtual-memory functions are null where the runtime
+  // lacks one of them.
   DriverTable table() const noexcept;
 
   // Throws std::runtime_error when the runtime can't tell.

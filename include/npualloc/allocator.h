@@ -1,7 +1,8 @@
 // The allocator as a C++ class, torch-free.
 //
-// All methods may be called from any thread. Sizes and addresses are in bytes. The `try_` forms never
-// throw and never build a string; the others throw the types of error.h. A failed call changes nothing.
+// All methods may be called from any thread. Sizes and addresses are in bytes. The `try_` forms
+// never throw and never build a string; the others throw the types of error.h. A failed call
+// changes nothing.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +33,9 @@ struct AllocatorOptions {
 
 class Allocator {
  public:
-  // The functions in `table` must keep to the contract of driver_table.h, and `table.user` must live,
-  // as long as the process uses this allocator. Throws InvalidArgument for a bad `options.config`.
+  // The functions in `table` must keep to the contract of driver_table.h, and `table.user` must
+  // live, as long as the process uses this allocator. Throws InvalidArgument for a bad
+  // `options.config`.
   explicit Allocator(const DriverTable& table, const AllocatorOptions& options = {});
   ~Allocator() = default;
   Allocator(Allocator&&) noexcept = default;
@@ -58,16 +60,16 @@ class Allocator {
     return core_->deallocate(reinterpret_cast<std::uintptr_t>(ptr));
   }
 
-  // The allocation is used on `stream` too: after it is freed its memory is not given out again before
-  // what was submitted to `stream` until then has completed.
+  // The allocation is used on `stream` too: after it is freed its memory is not given out again
+  // before what was submitted to `stream` until then has completed.
   void record_stream(void* ptr, StreamToken stream);
   // Takes a recorded use back.
   void erase_stream(void* ptr, StreamToken stream);
 
   // The live allocation that starts at `ptr`.
   BlockView describe(const void* ptr) const;
-  // The start of the driver allocation that contains the block at `ptr`; its size where `bytes` is not
-  // null.
+  // The start of the driver allocation that contains the block at `ptr`; its size where `bytes` is
+  // not null.
   void* base_allocation(const void* ptr, std::size_t* bytes) const;
 
   // Returns everything idle to the driver, after waiting for the device.

@@ -1,8 +1,8 @@
 // The driver functions an embedding C++ program hands to the allocator core.
 //
 // Plain C layout: the Rust side declares the same struct in src/driver/foreign/table.rs and asserts
-// its size. Every function returns an aclError (0 = success), must not throw, and must not call back
-// into the allocator unless its line says so. `user` is passed through unchanged.
+// its size. Every function returns an aclError (0 = success), must not throw, and must not call
+// back into the allocator unless its line says so. `user` is passed through unchanged.
 #pragma once
 
 #include <stddef.h>
@@ -29,8 +29,8 @@ struct DriverTable {
   // Called without any allocator lock; may call back into the allocator.
   int32_t (*synchronize_device)(void* user, int32_t device);
 
-  // Events. `event_record` may create the underlying event on the stream's device. Called without any
-  // allocator lock, except `event_query`, which must not block.
+  // Events. `event_record` may create the underlying event on the stream's device. Called without
+  // any allocator lock, except `event_query`, which must not block.
   int32_t (*event_create)(void* user, int32_t device, uintptr_t* event);
   int32_t (*event_destroy)(void* user, uintptr_t event);
   int32_t (*event_record)(void* user, uintptr_t event, StreamToken stream);

@@ -1,0 +1,119 @@
+#include <c10/util/Exception.h>
+
+#include <atomic>
+
+#include "convert.h"
+#include "npualloc/c10_allocator.h"
+
+namespace npualloc::c10_backend {
+
+namespace {
+
+std::atomic<DeviceAllocator*> the_instance{nullptr};
+
+void delete_block(void* ptr) {
+  if (ptr == nullptr) return;
+  DeviceAllocator* allocator = the_instance.load(std::memory_order_acquire);
+  TORCH_INTERNAL_ASSERT(allocator != nullptr, "npualloc: freed after its allocator was destroyed");
+  check(allocator->core().try_deallocate(ptr).status);
+}
+
+AllocatorOptions checked(const AllocatorOptions& options) {
+  TORCH_CHECK(
+      the_instance.load(std::memory_order_acquire) == nullptr,
+      "npualloc: another npualloc::c10_backend::DeviceAllocator exists already; a process can "
+      "have one");
+  return options;
+}
+
+npualloc::Allocator make_core(const DriverTable& table, const AllocatorOptions& options) {
+  try {
+    return npualloc::Allocator(table, checked(options));
+  } catch (const Error& error) {
+    throw_c10(error.status(), error.what());
+  }
+}
+
+std::uintptr_t address(const c10::DataPtr& ptr) {
+  return reinterpret_cast<std::uintptr_t>(ptr.get());
+}
+
+}  // namespace
+
+DeviceAllocator::DeviceAllocator(Hooks& hooks, const DriverTable& table,
+                                 const AllocatorOptions& options)
+    : hooks_(hooks), table_(table), core_(make_core(table, options)) {
+  DeviceAllocator* expected = nullptr;
+  TORCH_CHECK(
+      the_instance.compare_exchange_strong(expected, this),
+      "npualloc: another npualloc::c10_backend::DeviceAllocator exists already; a process can "
+      "have one");
+}
+
+DeviceAllocator::~DeviceAllocator() { the_instance.store(nullptr, std::memory_order_release); }
+
+void DeviceAllocator::init(int device_count) { check(core_.core().init(device_count).status); }
+
+bool DeviceAllocator::initialized() { return core_.device_count() > 0; }
+
+c10::DataPtr DeviceAllocator::allocate(std::size_t bytes) {
+  if (bytes >= kOneExaByte) throw_too_large();
+  const c10::DeviceIndex device = hooks_.current_device();
+  void* ptr = nullptr;
+  if (bytes != 0) {
+    const AllocOutcome outcome = core_.try_allocate(device, bytes, hooks_.current_stream(device));
+    check(outcome.status);
+    ptr = reinterpret_cast<void*>(outcome.addr);
+  }
+  return {ptr, ptr, &delete_block, c10::Device(c10::DeviceType::PrivateUse1, device)};
+}
+
+c10::DeleterFnPtr DeviceAllocator::raw_deleter() const { return &delete_block; }
+
+void DeviceAllocator::copy_data(void* dest, const void* src, std::size_t count) const {
+  hooks_.copy(dest, src, count);
+}
+
+void DeviceAllocator::emptyCache(c10::MempoolId_t mempool_id) {
+  TORCH_CHECK_NOT_IMPLEMENTED(mempool_id.first == 0 && mempool_id.second == 0,
+                              "npualloc: emptyCache of a memory pool is not supported yet");
+  for (int device = 0; device < core_.device_count(); ++device) {
+    DeviceStats stats;
+    check(core_.core().device_stats(device, stats).status);
+    // A device without memory is not touched: waiting for it would create its context.
+    if (stats.reserved_bytes.aggregate.current != 0) check(core_.core().empty_cache(device).status);
+  }
+}
+
+void DeviceAllocator::recordStream(const c10::DataPtr& ptr, c10::Stream stream) {
+  TORCH_CHECK(stream.device_type() == c10::DeviceType::PrivateUse1,
+              "Expected a PrivateUse1 stream, got ", c10::DeviceTypeName(stream.device_type()));
+  if (ptr.get() == nullptr || ptr.get_deleter() != &delete_block) return;
+  check(core_.core().record_stream(address(ptr), hooks_.token(stream)).status);
+}
+
+c10::CachingDeviceAllocator::DeviceStats DeviceAllocator::getDeviceStats(c10::DeviceIndex device) {
+  DeviceStats stats;
+  check(core_.core().device_stats(device, stats).status);
+  return convert(stats);
+}
+
+void DeviceAllocator::resetAccumulatedStats(c10::DeviceIndex device) {
+  check(core_.core().reset_accumulated_stats(device).status);
+}
+
+void DeviceAllocator::resetPeakStats(c10::DeviceIndex device) {
+  check(core_.core().reset_peak_stats(device).status);
+}
+
+std::pair<std::size_t, std::size_t> DeviceAllocator::getMemoryInfo(c10::DeviceIndex device) {
+  TORCH_CHECK(device >= 0 && device < core_.device_count(), "Invalid device argument ",
+              static_cast<int>(device), ": did you call init?");
+  std::size_t free = 0;
+  std::size_t total = 0;
+  const std::int32_t code = table_.memory_info(table_.user, device, &free, &total);
+  TORCH_CHECK(code == 0, "memory_info failed, error code is ", code);
+  return {free, total};
+}
+
+}  // namespace npualloc::c10_backend

@@ -1,0 +1,76 @@
+// npualloc as the c10::DeviceAllocator of a PrivateUse1 backend. Needs torch's headers, not
+// torch_npu's.
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "npualloc/allocator.h"
+
+namespace npualloc::c10_backend {
+
+// What only the backend knows. Called from any thread, without any allocator lock.
+class Hooks {
+ public:
+  virtual ~Hooks() = default;
+
+  // The calling thread's device.
+  virtual c10::DeviceIndex current_device() = 0;
+  // The calling thread's stream on `device`, as a number. Memory freed on a stream is reused on it.
+  virtual std::uintptr_t current_stream(c10::DeviceIndex device) = 0;
+  // How the driver table's event functions name `stream`.
+  virtual StreamToken token(const c10::Stream& stream) {
+    return {stream.id(), stream.device_index(), 0};
+  }
+  // Copies within device memory.
+  virtual void copy(void* dest, const void* src, std::size_t count) = 0;
+};
+
+// Errors: c10::OutOfMemoryError when memory runs out, c10::NotImplementedError for what is not
+// there, c10::Error for everything else. A failed call changes nothing. All methods may be called
+// from any thread.
+//
+// The deleter of a c10::DataPtr is a plain function, so at most one object of this class can exist
+// at a time; a second one throws c10::Error. It must outlive every tensor it made: create it once
+// and never destroy it, except in tests.
+class DeviceAllocator : public c10::DeviceAllocator {
+ public:
+  // `hooks` and what `table` points to must live as long as this object.
+  DeviceAllocator(Hooks& hooks, const DriverTable& table, const AllocatorOptions& options = {});
+  ~DeviceAllocator() override;
+
+  // Makes room for devices 0 … device_count − 1.
+  void init(int device_count);
+
+  bool initialized() override;
+  c10::DataPtr allocate(std::size_t bytes) override;
+  c10::DeleterFnPtr raw_deleter() const override;
+  void copy_data(void* dest, const void* src, std::size_t count) const override;
+
+  // A pool other than {0, 0} is c10::NotImplementedError.
+  void emptyCache(c10::MempoolId_t mempool_id = {0, 0}) override;
+  // Null pointers and memory of other allocators are ignored.
+  void recordStream(const c10::DataPtr& ptr, c10::Stream stream) override;
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override;
+  void resetAccumulatedStats(c10::DeviceIndex device) override;
+  void resetPeakStats(c10::DeviceIndex device) override;
+  // Free and total bytes of the device. Overrides the base's method where torch has one (no
+  // `override`: older versions don't).
+  virtual std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex device);
+
+  // The torch-free allocator underneath.
+  npualloc::Allocator& core() noexcept { return core_; }
+
+ private:
+  Hooks& hooks_;
+  DriverTable table_;
+  npualloc::Allocator core_;
+};
+
+}  // namespace npualloc::c10_backend
