@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 
 use crate::cli::{Allocator, DemoArgs};
+use crate::counts::Counts;
 use crate::device::{Device, Knobs};
 use crate::env::Project;
 use crate::plugin::Plugin;
@@ -20,22 +21,6 @@ use crate::run;
 
 /// Memory of the simulated device, that of an Ascend 910B.
 const CAPACITY: u64 = 64 << 30;
-
-/// Calls that hand out, give back or map device memory.
-const MEMORY_CALLS: &[&str] = &[
-    "aclrtMalloc",
-    "aclrtMallocAlign32",
-    "aclrtMallocWithCfg",
-    "aclrtFree",
-    "aclrtFreeWithDevSync",
-    "aclrtReserveMemAddress",
-    "aclrtReleaseMemAddress",
-    "aclrtMallocPhysical",
-    "aclrtFreePhysical",
-    "aclrtMapMem",
-    "aclrtUnmapMem",
-    "aclrtMemSetAccess",
-];
 
 pub fn main(arguments: &DemoArgs) -> Result<ExitCode> {
     let project = Project::locate()?;
@@ -108,12 +93,6 @@ struct Measured {
     stats: serde_json::Map<String, serde_json::Value>,
 }
 
-/// The part of the simulator's exit report that the demo shows.
-#[derive(Deserialize)]
-struct SimulatorReport {
-    calls: serde_json::Map<String, serde_json::Value>,
-}
-
 impl Demo {
     fn run(&self, allocator: Allocator) -> Result<Measured> {
         let name = match allocator {
@@ -166,32 +145,10 @@ impl Demo {
         }
         let mut measured: Measured = read(&figures)?;
         if let Device::Simulated(_) = self.device {
-            let report: SimulatorReport = read(&counts)?;
-            let (calls, ns) = memory_calls(&report)?;
-            measured.figures.driver_calls = Some(calls);
-            measured.figures.driver_virtual_ns = Some(ns);
+            measured.figures.count(Counts::read(&counts)?);
         }
         Ok(measured)
     }
-}
-
-/// How many memory calls were made, and their virtual time.
-fn memory_calls(report: &SimulatorReport) -> Result<(u64, u64)> {
-    let mut total = (0, 0);
-    for (name, entry) in &report.calls {
-        if !MEMORY_CALLS.contains(&name.as_str()) {
-            continue;
-        }
-        let number = |key: &str| {
-            entry
-                .get(key)
-                .and_then(serde_json::Value::as_u64)
-                .with_context(|| format!("the simulator's report has no {key} for {name}"))
-        };
-        total.0 += number("count")?;
-        total.1 += number("virtual_ns")?;
-    }
-    Ok(total)
 }
 
 fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T> {

@@ -4,7 +4,7 @@
 //!
 //! Layout: `cli` (arguments) → one module for each command (`demo`, `run`,
 //! `test`, `plugin`, `sim`) → what they share (`env`, `apt`, `python`,
-//! `device`, `process`, `report`). The allocator's own crate is not used here.
+//! `device`, `process`, `report`, `counts`). The allocator's own crate is not used here.
 
 use std::process::ExitCode;
 
@@ -12,6 +12,7 @@ use clap::Parser;
 
 mod apt;
 mod cli;
+mod counts;
 mod demo;
 mod device;
 mod env;

@@ -7,6 +7,8 @@ use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::{Deserialize, Serialize};
 
+use crate::counts::Counts;
+
 /// What one run of the training script came to. Sizes are in bytes, times in
 /// nanoseconds. Peaks are over the whole run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -29,10 +31,28 @@ pub struct Figures {
     pub allocator_ns: u64,
     /// Host time of the whole run.
     pub wall_ns: u64,
-    /// Memory calls the allocator made to the driver; counted by the simulator only.
+    /// Calls to the driver that hand out, give back or map device memory.
+    /// Like the rest, counted by the simulator only.
     pub driver_calls: Option<u64>,
     /// Their time by the simulator's cost model.
     pub driver_virtual_ns: Option<u64>,
+    /// Virtual time the host waited for the device.
+    pub host_wait_virtual_ns: Option<u64>,
+    /// Uses of memory that a real device might punish.
+    pub hazards: Option<u64>,
+    /// Device memory not freed at the end.
+    pub leaked_bytes: Option<u64>,
+}
+
+impl Figures {
+    /// Adds what the simulator counted.
+    pub fn count(&mut self, counts: Counts) {
+        self.driver_calls = Some(counts.memory_calls);
+        self.driver_virtual_ns = Some(counts.memory_ns);
+        self.host_wait_virtual_ns = Some(counts.wait_ns);
+        self.hazards = Some(counts.hazards);
+        self.leaked_bytes = Some(counts.leaked);
+    }
 }
 
 /// Both runs.
@@ -123,6 +143,14 @@ impl Report {
                 ours.peak_reserved_bytes, stock.peak_reserved_bytes
             ));
         }
+        for (what, value) in [
+            ("hazards", ours.hazards),
+            ("leaked bytes", ours.leaked_bytes),
+        ] {
+            if let Some(count @ 1..) = value {
+                failures.push(format!("npualloc has {count} {what}"));
+            }
+        }
         failures
     }
 }
@@ -141,7 +169,7 @@ fn counted(value: Option<u64>, show: impl Fn(u64) -> String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Figures, Report};
+    use super::{Counts, Figures, Report};
 
     fn figures(allocated: u64, reserved: u64, losses: &[f64]) -> Figures {
         Figures {
@@ -156,6 +184,9 @@ mod tests {
             wall_ns: 1_000_000,
             driver_calls: None,
             driver_virtual_ns: None,
+            host_wait_virtual_ns: None,
+            hazards: None,
+            leaked_bytes: None,
         }
     }
 
@@ -170,12 +201,13 @@ mod tests {
 
     #[test]
     fn each_difference_is_named() {
-        let report = Report {
+        let mut report = Report {
             stock: figures(100, 200, &[2.0]),
             npualloc: figures(101, 201, &[2.0, 1.0]),
         };
+        report.npualloc.count(Counts { hazards: 3, leaked: 4, ..Counts::default() });
         let failures = report.failures();
-        for word in ["steps", "losses", "allocated", "reserved"] {
+        for word in ["steps", "losses", "allocated", "reserved", "3 hazards", "4 leaked"] {
             assert!(
                 failures.iter().any(|text| text.contains(word)),
                 "{word}: {failures:?}"
