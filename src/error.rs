@@ -1,7 +1,7 @@
 //! The one error type. A driver's code is kept, never swallowed.
 
 use crate::driver::DriverError;
-use crate::ids::DeviceId;
+use crate::ids::{DeviceId, MempoolId};
 
 /// Why a call failed. The texts are the ones users of the stock allocator search for.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -33,6 +33,26 @@ pub enum AllocError {
     InvalidFraction {
         /// The value as given.
         fraction: f64,
+    },
+    /// No private pool of this name.
+    #[error("Could not find pool of id ({}, {})", .pool.first, .pool.second)]
+    UnknownPool {
+        /// The name as given.
+        pool: MempoolId,
+    },
+    /// A call that the pool's state does not allow.
+    #[error("{what} ({}, {})", .pool.first, .pool.second)]
+    PoolState {
+        /// What is wrong.
+        what: &'static str,
+        /// The pool.
+        pool: MempoolId,
+    },
+    /// `mark_capture_end` without a capture under way.
+    #[error("markCaptureEnd: no capture is under way on device {}", .device.0)]
+    NoCapture {
+        /// The device.
+        device: DeviceId,
     },
     /// A configuration string that can't be accepted.
     #[error("{0}")]

@@ -60,3 +60,18 @@ impl PoolId {
     /// The pool every allocation uses unless it is routed to a private one.
     pub const DEFAULT: Self = Self(0);
 }
+
+/// A pool as clients name it. (0, 0) is the default pool; `first` is set by graph capture, `second` by
+/// `MemPool`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MempoolId {
+    /// Capture id, or 0.
+    pub first: u64,
+    /// User pool id, or 0.
+    pub second: u64,
+}
+
+impl MempoolId {
+    /// The default pool.
+    pub const DEFAULT: Self = Self { first: 0, second: 0 };
+}

@@ -12,6 +12,7 @@
 //! | [`stream`] | stream uses of a block, events not yet complete |
 //! | [`pool`] | which free index serves a (pool, stream) |
 //! | [`stats`] | counters |
+//! | [`history`] | trace entries, the client's contexts |
 //! | [`device`] | one device's state machine: allocate, free, reclaim, report |
 //! | [`registry`] | all devices; address → owner |
 //! | [`bridge`] | the C++ boundary |
@@ -25,6 +26,7 @@ pub mod config;
 pub mod device;
 pub mod driver;
 pub mod error;
+pub mod history;
 pub mod ids;
 pub mod pool;
 pub mod registry;

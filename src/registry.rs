@@ -7,7 +7,8 @@ use crate::config::Settings;
 use crate::device::{BlockHandle, BlockView, DeviceAllocator};
 use crate::driver::{Driver, StreamToken};
 use crate::error::{AllocError, Result};
-use crate::ids::{DeviceId, StreamKey};
+use crate::history::Context;
+use crate::ids::{DeviceId, MempoolId, StreamKey};
 
 /// More devices than any host has.
 pub const MAX_DEVICES: usize = 64;
@@ -82,6 +83,30 @@ impl Registry {
             return Ok(0);
         }
         device.allocate(bytes, stream)
+    }
+
+    /// As [`Self::allocate`], from a private pool and with the client's context.
+    pub fn allocate_in(
+        &self,
+        device: i32,
+        bytes: usize,
+        stream: StreamKey,
+        pool: MempoolId,
+        context: Option<Arc<Context>>,
+    ) -> Result<usize> {
+        let device = self.device(device)?;
+        if bytes == 0 {
+            return Ok(0);
+        }
+        device.allocate_in(bytes, stream, pool, context)
+    }
+
+    /// As [`Self::deallocate`], with the client's context.
+    pub fn deallocate_with(&self, addr: usize, context: Option<Arc<Context>>) -> Result<()> {
+        let freed = addr == 0
+            || self.devices().any(|device| device.deallocate_with(addr, context.clone()))
+            || self.exiting.load(Ordering::Acquire);
+        if freed { Ok(()) } else { Err(AllocError::InvalidPointer { addr }) }
     }
 
     /// Gives the block at `addr` back. Null is ignored. Once the process exits nothing happens.

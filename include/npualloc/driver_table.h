@@ -53,6 +53,20 @@ struct DriverTable {
   int32_t (*free_physical)(void* user, int32_t device, uintptr_t handle);
   int32_t (*map)(void* user, int32_t device, uintptr_t addr, size_t bytes, uintptr_t handle);
   int32_t (*unmap)(void* user, int32_t device, uintptr_t addr);
+
+  // Whether the calling thread's current stream is being captured into a graph. Asked only while a
+  // capture is under way, with the device lock held: must not block. Null: never.
+  int32_t (*is_capturing)(void* user, int32_t device, int32_t* capturing);
+
+  // Memory of a private pool that was made with an allocator of its own. Null: not supported.
+  int32_t (*pool_malloc)(void* user, int32_t device, uint64_t pool_first, uint64_t pool_second,
+                         size_t bytes, uintptr_t* addr);
+  int32_t (*pool_free)(void* user, int32_t device, uint64_t pool_first, uint64_t pool_second,
+                       uintptr_t addr);
+
+  // Destroys a client context (a stack) that was passed in. Called without any allocator lock; may
+  // take the Python interpreter's lock. Null: contexts are never passed.
+  void (*context_drop)(void* user, uintptr_t context);
 };
 
 }  // namespace npualloc

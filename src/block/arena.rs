@@ -46,8 +46,8 @@ pub struct Block {
     pub generation: u16,
     /// What the block is doing.
     pub state: BlockState,
-    /// Larger than `max_split_size` when it was handed out (counted in `oversize_allocations`).
-    pub oversize: bool,
+    /// [`OVERSIZE`] and [`DAMAGED`].
+    pub flags: u8,
 }
 
 impl Block {
@@ -63,6 +63,11 @@ impl Block {
         self.prev.is_some() || self.next.is_some()
     }
 }
+
+/// At least `max_split_size` when it was handed out (counted in `oversize_allocations`).
+pub const OVERSIZE: u8 = 1;
+/// Overlaps memory with an uncorrectable error; cleared when the block is handed out again.
+pub const DAMAGED: u8 = 2;
 
 /// No stream uses.
 pub const NO_USES: u32 = u32::MAX;
@@ -115,7 +120,7 @@ impl BlockArena {
             free_since: 0,
             generation: 0,
             state: BlockState::Pending,
-            oversize: false,
+            flags: 0,
         };
         self.len += 1;
         if let Some(id) = self.vacant.some() {

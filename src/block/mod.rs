@@ -14,5 +14,5 @@ mod free_index;
 mod ordered_bin;
 
 pub use addr_map::AddrMap;
-pub use arena::{Block, BlockArena, BlockState, NO_USES};
+pub use arena::{Block, BlockArena, BlockState, DAMAGED, NO_USES, OVERSIZE};
 pub use free_index::FreeIndex;

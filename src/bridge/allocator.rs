@@ -11,7 +11,7 @@ use crate::config::Settings;
 use crate::device::{self, BlockHandle};
 use crate::driver::foreign::{DriverTable, ForeignDriver};
 use crate::error::AllocError;
-use crate::ids::{BlockId, DeviceId, StreamKey};
+use crate::ids::{BlockId, DeviceId, MempoolId, StreamKey};
 use crate::registry::Registry;
 use crate::stats;
 
@@ -86,7 +86,7 @@ impl Allocator {
     }
 
     pub(super) fn empty_cache(&self, device: i32) -> Outcome {
-        outcome(|| self.registry.device(device)?.empty_cache())
+        outcome(|| self.registry.device(device)?.empty_cache(MempoolId::DEFAULT))
     }
 
     pub(super) fn cache_info(&self, device: i32) -> CacheInfo {

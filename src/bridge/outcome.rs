@@ -48,6 +48,9 @@ fn failure(error: AllocError) -> Outcome {
     let (status, code) = match &error {
         AllocError::OutOfMemory(_) => (Status::OutOfMemory, OUT_OF_MEMORY_CODE),
         AllocError::Rejected(_) => (Status::Rejected, OUT_OF_MEMORY_CODE),
+        AllocError::UnknownPool { .. }
+        | AllocError::PoolState { .. }
+        | AllocError::NoCapture { .. } => (Status::InvalidArgument, 0),
         AllocError::InvalidPointer { .. } => (Status::InvalidPointer, 0),
         AllocError::InvalidDevice { .. } => (Status::InvalidDevice, 0),
         AllocError::InvalidFraction { .. } | AllocError::Config(_) => (Status::InvalidArgument, 0),

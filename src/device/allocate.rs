@@ -1,12 +1,15 @@
 //! Allocation: the hot path, and the ladder a miss climbs.
 
+use std::sync::Arc;
+
 use parking_lot::MutexGuard;
 
 use super::DeviceAllocator;
 use super::state::{Request, State};
-use crate::driver::OUT_OF_MEMORY_CODE;
+use crate::driver::{DriverResult, OUT_OF_MEMORY_CODE};
 use crate::error::{AllocError, Result};
-use crate::ids::StreamKey;
+use crate::history::Context;
+use crate::ids::{MempoolId, PoolId, StreamKey};
 
 /// Why a segment could not be had.
 enum Refusal {
@@ -21,61 +24,144 @@ impl DeviceAllocator {
     #[inline]
     pub fn allocate(&self, bytes: usize, stream: StreamKey) -> Result<usize> {
         let mut state = self.state.lock();
-        if !state.pending.is_empty() && !state.settings.multi_stream_lazy_reclaim {
-            self.reap_events(&mut state);
-        }
-        let request = state.request(bytes, self.pad, stream);
+        self.reap_before_allocation(&mut state);
+        let request = state.request(bytes, self.pad, stream, PoolId::DEFAULT);
         if let Some(id) = state.find(&request) {
-            return Ok(state.hand_out(id, &request));
+            return Ok(state.hand_out(id, &request, None));
         }
-        self.allocate_slow(state, request)
+        self.allocate_slow(state, request, None)
+    }
+
+    /// As [`Self::allocate`], from a private pool (`MempoolId::DEFAULT` for none) and with the client's
+    /// context.
+    pub fn allocate_in(
+        &self,
+        bytes: usize,
+        stream: StreamKey,
+        pool: MempoolId,
+        context: Option<Arc<Context>>,
+    ) -> Result<usize> {
+        let mut state = self.state.lock();
+        self.reap_before_allocation(&mut state);
+        let pool = match pool {
+            MempoolId::DEFAULT => PoolId::DEFAULT,
+            id => state.pools.find(id).ok_or(AllocError::UnknownPool { pool: id })?,
+        };
+        let request = state.request(bytes, self.pad, stream, pool);
+        if let Some(id) = state.find(&request) {
+            let addr = state.hand_out(id, &request, context);
+            self.unlock(state);
+            return Ok(addr);
+        }
+        self.allocate_slow(state, request, context)
+    }
+
+    #[inline]
+    fn reap_before_allocation(&self, state: &mut MutexGuard<'_, State>) {
+        if !(state.pending.is_empty() && state.deferred.is_empty())
+            && !state.settings.multi_stream_lazy_reclaim
+            && !self.in_capture(state)
+        {
+            self.reap_events(state);
+        }
     }
 
     /// Each rung is tried only when the ones before it failed.
     #[cold]
-    fn allocate_slow(&self, mut state: MutexGuard<'_, State>, request: Request) -> Result<usize> {
-        // Completed events.
-        if !state.pending.is_empty() {
-            self.reap_events(&mut state);
-            if let Some(id) = state.find(&request) {
-                return Ok(state.hand_out(id, &request));
+    fn allocate_slow(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        request: Request,
+        context: Option<Arc<Context>>,
+    ) -> Result<usize> {
+        let outcome = self.climb(&mut state, &request, &context);
+        match outcome {
+            Ok(Ok(addr)) => {
+                self.unlock(state);
+                Ok(addr)
             }
+            Ok(Err((Refusal::Full, size))) => {
+                state.stats.num_ooms += 1;
+                let report = self.report(state, size, OUT_OF_MEMORY_CODE);
+                self.trace_out_of_memory(&request, report.device_free, context);
+                Err(AllocError::OutOfMemory(Box::new(report)))
+            }
+            Ok(Err((Refusal::Policy, size))) => {
+                state.stats.num_oom_rejections += 1;
+                Err(AllocError::Rejected(Box::new(self.report(state, size, OUT_OF_MEMORY_CODE))))
+            }
+            Err(error) => {
+                self.unlock(state);
+                Err(error)
+            }
+        }
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn climb(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        request: &Request,
+        context: &Option<Arc<Context>>,
+    ) -> Result<std::result::Result<usize, (Refusal, usize)>> {
+        macro_rules! try_cache {
+            () => {
+                if let Some(id) = state.find(request) {
+                    return Ok(Ok(state.hand_out(id, request, context.clone())));
+                }
+            };
+        }
+        let size = state.settings.allocation_size(request.size);
+        macro_rules! try_growth {
+            () => {
+                match self.grow(state, request, size, context)? {
+                    Ok(addr) => return Ok(Ok(addr)),
+                    Err(Refusal::Policy) => return Ok(Err((Refusal::Policy, size))),
+                    Err(Refusal::Full) => {}
+                }
+            };
+        }
+        let capturing = self.in_capture(state);
+        // Completed events.
+        if !capturing && !state.pending.is_empty() {
+            self.reap_events(state);
+            try_cache!();
         }
         // The client's free-memory callbacks.
-        if MutexGuard::unlocked(&mut state, || self.driver.run_free_callbacks(self.id))?
-            && let Some(id) = state.find(&request)
-        {
-            return Ok(state.hand_out(id, &request));
+        if MutexGuard::unlocked(state, || self.driver.run_free_callbacks(self.id))? {
+            try_cache!();
         }
         // A new segment.
-        let size = state.settings.allocation_size(request.size);
         if state.limit.is_some() && state.settings.garbage_collection_threshold > 0.0 {
-            self.collect_garbage(&mut state)?;
+            self.collect_garbage(state)?;
         }
-        match self.grow(&mut state, &request, size)? {
-            Ok(addr) => return Ok(addr),
-            Err(Refusal::Policy) => return Err(self.rejected(state, size)),
-            Err(Refusal::Full) => {}
+        try_growth!();
+        // Pools opted in for overflow.
+        if request.pool == PoolId::DEFAULT {
+            for pool in state.pools.overflow_pools() {
+                let overflow =
+                    state.request(request.requested, self.pad, request.stream, pool);
+                if let Some(id) = state.find(&overflow) {
+                    return Ok(Ok(state.hand_out(id, &overflow, context.clone())));
+                }
+            }
         }
         // Oversize blocks, just enough of them.
-        if self.release_oversize(&mut state, &request)?
-            && let Ok(addr) = self.grow(&mut state, &request, size)?
-        {
-            return Ok(addr);
+        if self.release_oversize(state, request)? {
+            try_growth!();
         }
         // Idle segments, oldest first and no more than needed; everything when that was not enough.
-        state.stats.num_alloc_retries += 1;
-        for enough in [Some(size), None] {
-            self.release_idle(&mut state, enough)?;
-            // Reaping events on the way may have freed a block that fits.
-            if let Some(id) = state.find(&request) {
-                return Ok(state.hand_out(id, &request));
-            }
-            if let Ok(addr) = self.grow(&mut state, &request, size)? {
-                return Ok(addr);
+        // Nothing of this is legal while the calling thread captures.
+        if !capturing {
+            state.stats.num_alloc_retries += 1;
+            for enough in [Some(size), None] {
+                self.release_idle(state, enough, MempoolId::DEFAULT)?;
+                // Completed events may have freed a block that fits.
+                try_cache!();
+                try_growth!();
             }
         }
-        Err(self.out_of_memory(state, size))
+        Ok(Err((Refusal::Full, size)))
     }
 
     /// Asks the driver for a segment with the lock released, and serves the request from it.
@@ -84,6 +170,7 @@ impl DeviceAllocator {
         state: &mut MutexGuard<'_, State>,
         request: &Request,
         size: usize,
+        context: &Option<Arc<Context>>,
     ) -> Result<std::result::Result<usize, Refusal>> {
         let promised = state.reserved() + state.growing + size;
         if state.limit.is_some_and(|limit| promised > limit) {
@@ -94,35 +181,32 @@ impl DeviceAllocator {
             .throw_on_npumalloc_oom
             .then_some(state.settings.per_process_memory_fraction);
         let huge_1g = state.settings.page_size_1g && !request.small;
+        let external = state.pools.get(request.pool).filter(|pool| pool.external).map(|p| p.id);
         state.growing += size;
-        let answer = MutexGuard::unlocked(state, || {
+        state.pools.hold(request.pool);
+        let answer: DriverResult<Option<usize>> = MutexGuard::unlocked(state, || {
             if let Some(fraction) = policy_fraction {
                 let total = self.driver.memory_info(self.id)?.total;
                 if promised as f64 > (fraction * total as f64).floor() {
                     return Ok(None);
                 }
             }
-            self.driver.malloc(self.id, size, huge_1g).map(Some)
+            match external {
+                Some(pool) => self.driver.pool_malloc(self.id, pool, size),
+                None => self.driver.malloc(self.id, size, huge_1g),
+            }
+            .map(Some)
         });
         state.growing -= size;
+        state.pools.unhold(request.pool);
         match answer {
             Ok(Some(addr)) => {
-                let id = state.add_segment(addr, size, request);
-                Ok(Ok(state.hand_out(id, request)))
+                let id = state.add_segment(addr, size, request, context.as_ref());
+                Ok(Ok(state.hand_out(id, request, context.clone())))
             }
             Ok(None) => Ok(Err(Refusal::Policy)),
             Err(error) if error.is_out_of_memory() => Ok(Err(Refusal::Full)),
             Err(error) => Err(error.into()),
         }
-    }
-
-    fn rejected(&self, mut state: MutexGuard<'_, State>, size: usize) -> AllocError {
-        state.stats.num_oom_rejections += 1;
-        AllocError::Rejected(Box::new(self.report(state, size, OUT_OF_MEMORY_CODE)))
-    }
-
-    fn out_of_memory(&self, mut state: MutexGuard<'_, State>, size: usize) -> AllocError {
-        state.stats.num_ooms += 1;
-        AllocError::OutOfMemory(Box::new(self.report(state, size, OUT_OF_MEMORY_CODE)))
     }
 }

@@ -7,7 +7,7 @@ use super::DeviceAllocator;
 use super::state::State;
 use crate::block::{BlockState, NO_USES};
 use crate::error::{AllocError, Result};
-use crate::ids::BlockId;
+use crate::ids::{BlockId, MempoolId, PoolId};
 use crate::size::MIN_BLOCK_SIZE;
 
 macro_rules! ensure {
@@ -36,7 +36,8 @@ impl State {
         self.check_free_lists()?;
         self.check_live_map()?;
         self.check_events()?;
-        self.check_stats()
+        self.check_stats()?;
+        self.check_pools()
     }
 
     /// Blocks tile their segments without gap or overlap, segments don't overlap, and two free
@@ -125,7 +126,8 @@ impl State {
     fn check_events(&self) -> Check {
         let mut waiting: HashMap<BlockId, u32> = HashMap::new();
         let uses = self.pending.iter().map(|(_, pending)| pending.block);
-        for id in uses.chain(self.unfenced.iter().copied()) {
+        let unfenced = self.unfenced.iter().chain(&self.deferred).copied();
+        for id in uses.chain(unfenced) {
             *waiting.entry(id).or_default() += 1;
         }
         ensure!(self.pending.iter().count() == self.pending.len(), "pending events miscounted");
@@ -142,12 +144,39 @@ impl State {
                 block.events
             );
             if block.uses != NO_USES {
-                ensure!(block.state == BlockState::Live, "block {id:?} has uses but is not live");
+                ensure!(
+                    block.state == BlockState::Live || self.deferred.contains(&id),
+                    "block {id:?} has uses but is not live"
+                );
                 with_uses += 1;
             }
         }
         ensure!(missing == self.detached, "{missing} events unaccounted for, {}", self.detached);
         ensure!(with_uses == self.uses.len(), "stream uses leaked");
+        Ok(())
+    }
+
+    /// Every private pool counts its segments and bytes, and its lists and segments name a pool that
+    /// exists.
+    fn check_pools(&self) -> Check {
+        let mut bytes: HashMap<MempoolId, i64> = HashMap::new();
+        let mut segments: HashMap<PoolId, usize> = HashMap::new();
+        for (id, segment) in self.segments.iter() {
+            if segment.pool != PoolId::DEFAULT {
+                ensure!(self.pools.get(segment.pool).is_some(), "{id:?} is in a pool that is gone");
+                *bytes.entry(self.pools.id_of(segment.pool)).or_default() += segment.size as i64;
+                *segments.entry(segment.pool).or_default() += 1;
+            }
+        }
+        for (id, pool) in self.pools.iter() {
+            let held = segments.get(&id).copied().unwrap_or(0);
+            ensure!(pool.segments >= held, "pool {id:?} miscounts its segments");
+            ensure!(self.growing > 0 || pool.segments == held, "pool {id:?} is held by nobody");
+        }
+        for (id, stat) in self.pools.reserved() {
+            let held = bytes.get(&id).copied().unwrap_or(0);
+            ensure!(stat.current() == held, "pool {id:?} says {} bytes, recounted {held}", stat.current());
+        }
         Ok(())
     }
 

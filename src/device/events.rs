@@ -5,7 +5,7 @@ use parking_lot::MutexGuard;
 use super::DeviceAllocator;
 use super::state::State;
 use crate::error::Result;
-use crate::ids::BlockId;
+use crate::ids::{BlockId, PoolId};
 use crate::stream::PendingUse;
 
 /// Completed events handled for one allocation at the most: bounds its latency. What is left is
@@ -22,15 +22,20 @@ impl State {
     fn use_done(&mut self, id: BlockId) {
         self.arena[id].events -= 1;
         if self.arena[id].events == 0 {
-            self.complete_free(id);
+            self.complete_free(id, None);
         }
+    }
+
+    fn pool_of(&self, id: BlockId) -> PoolId {
+        self.lists[self.arena[id].list].pool
     }
 }
 
 impl DeviceAllocator {
     /// Returns blocks whose events have completed to their lists, without waiting. A query that fails
     /// counts as not complete.
-    pub(super) fn reap_events(&self, state: &mut State) {
+    pub(super) fn reap_events(&self, state: &mut MutexGuard<'_, State>) {
+        self.fence_deferred(state);
         let mut budget = REAP_LIMIT;
         for stream in 0..state.pending.streams() {
             while let Some(head) = state.pending.head(stream) {
@@ -47,12 +52,32 @@ impl DeviceAllocator {
         }
     }
 
-    /// Waits for every outstanding event and returns the blocks. The device must have been synchronised
-    /// since the unfenced blocks were freed, or they stay.
+    /// Records the events that a graph capture kept from being recorded. Uses within the capture need
+    /// none: the graph orders them.
+    pub(super) fn fence_deferred(&self, state: &mut MutexGuard<'_, State>) {
+        for id in std::mem::take(&mut state.deferred) {
+            let outside: Vec<_> =
+                state.take_uses(id).into_iter().filter(|used| !used.captured).collect();
+            let inner = &mut **state;
+            for used in outside {
+                inner.uses.add(&mut inner.arena[id], used.stream, false);
+            }
+            state.arena[id].events = 0;
+            if state.uses.of(&state.arena[id]).is_empty() {
+                state.complete_free(id, None);
+            } else {
+                self.fence(state, id);
+            }
+        }
+    }
+
+    /// Waits for the outstanding events of `pool` (`None`: of all) and returns the blocks. `unfenced`
+    /// are the blocks without an event that were freed before the device was last synchronised.
     pub(super) fn drain_events(
         &self,
         state: &mut MutexGuard<'_, State>,
         unfenced: Vec<BlockId>,
+        pool: Option<PoolId>,
     ) -> Result<()> {
         for id in unfenced {
             if let Some(at) = state.unfenced.iter().position(|other| *other == id) {
@@ -60,14 +85,24 @@ impl DeviceAllocator {
                 state.use_done(id);
             }
         }
-        let waiting = state.pending.drain();
+        state.stats.num_sync_all_streams += 1;
+        let mut waiting = state.pending.drain();
+        if let Some(pool) = pool {
+            for (stream, pending) in std::mem::take(&mut waiting) {
+                if state.pool_of(pending.block) == pool {
+                    waiting.push((stream, pending));
+                } else {
+                    state.pending.push(stream, pending);
+                }
+            }
+        }
         state.detached += waiting.len();
         let mut failure = None;
         for (stream, pending) in waiting {
             let waited = match failure {
-                None => MutexGuard::unlocked(state, || {
-                    self.driver.event_synchronize(pending.event)
-                }),
+                None => {
+                    MutexGuard::unlocked(state, || self.driver.event_synchronize(pending.event))
+                }
                 Some(error) => Err(error),
             };
             state.detached -= 1;
@@ -79,7 +114,6 @@ impl DeviceAllocator {
                 }
             }
         }
-        state.stats.num_sync_all_streams += 1;
         failure.map_or(Ok(()), |error| Err(error.into()))
     }
 
@@ -93,5 +127,6 @@ impl DeviceAllocator {
         for id in std::mem::take(&mut state.unfenced) {
             state.use_done(id);
         }
+        self.unlock(state);
     }
 }

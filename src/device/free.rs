@@ -1,11 +1,14 @@
 //! Freeing, and the stream uses that delay it.
 
+use std::sync::Arc;
+
 use parking_lot::MutexGuard;
 
 use super::DeviceAllocator;
 use super::state::{BlockHandle, State};
 use crate::block::{BlockState, NO_USES};
 use crate::driver::StreamToken;
+use crate::history::Context;
 use crate::ids::BlockId;
 use crate::stream::PendingUse;
 
@@ -13,30 +16,46 @@ impl DeviceAllocator {
     /// Gives the block at `addr` back; false when it is not a live block of this device.
     #[inline]
     pub fn deallocate(&self, addr: usize) -> bool {
+        self.deallocate_with(addr, None)
+    }
+
+    /// As [`Self::deallocate`], with the client's context.
+    #[inline]
+    pub fn deallocate_with(&self, addr: usize, context: Option<Arc<Context>>) -> bool {
         let mut state = self.state.lock();
         let Some(id) = state.live.remove(addr) else { return false };
-        state.retire(id);
+        state.retire(id, context.as_ref());
         if state.arena[id].uses == NO_USES {
-            state.complete_free(id);
+            state.complete_free(id, context.as_ref());
         } else {
-            self.fence(&mut state, id);
+            self.fence_or_defer(&mut state, id);
         }
+        self.unlock(state);
         true
+    }
+
+    #[cold]
+    fn fence_or_defer(&self, state: &mut MutexGuard<'_, State>, id: BlockId) {
+        if self.is_exiting() {
+            state.take_uses(id);
+            state.complete_free(id, None);
+        } else if self.in_capture(state) {
+            // An event recorded into a capture can't be queried: record it when the capture is over.
+            state.arena[id].events = 1;
+            state.deferred.push(id);
+        } else {
+            self.fence(state, id);
+        }
     }
 
     /// Records an event on each stream that used the retired block. The events are recorded with the
     /// lock released: recording goes through the client's task queue and may wait for room in it, while
     /// the queue's consumer may be allocating.
-    #[cold]
-    fn fence(&self, state: &mut MutexGuard<'_, State>, id: BlockId) {
-        let streams = state.take_uses(id);
-        if self.is_exiting() {
-            state.complete_free(id);
-            return;
-        }
-        state.arena[id].events = streams.len() as u32;
-        state.detached += streams.len();
-        for stream in streams {
+    pub(super) fn fence(&self, state: &mut MutexGuard<'_, State>, id: BlockId) {
+        let uses = state.take_uses(id);
+        state.arena[id].events = uses.len() as u32;
+        state.detached += uses.len();
+        for stream in uses.into_iter().map(|used| used.stream) {
             let event = state.idle_events.pop();
             let recorded = MutexGuard::unlocked(state, || {
                 let event = match event {
@@ -66,8 +85,9 @@ impl DeviceAllocator {
     pub fn record_stream(&self, addr: usize, stream: StreamToken) -> bool {
         let mut state = self.state.lock();
         let Some(id) = state.live.get(addr) else { return false };
+        let captured = self.in_capture(&state);
         let state = &mut *state;
-        state.uses.add(&mut state.arena[id], stream);
+        state.uses.add(&mut state.arena[id], stream, captured);
         true
     }
 
@@ -86,12 +106,13 @@ impl DeviceAllocator {
     pub fn erase_stream_of(&self, handle: BlockHandle, stream: StreamToken) -> bool {
         let mut state = self.state.lock();
         let Some(id) = state.resolve(handle) else { return false };
-        let state = &mut *state;
         if state.arena[id].state == BlockState::Live {
+            let state = &mut *state;
             state.uses.remove(&mut state.arena[id], stream);
         } else if let Some(pending) = state.pending.take(stream, id) {
             state.event_done(pending);
         }
+        self.unlock(state);
         true
     }
 }

@@ -7,19 +7,25 @@ mod check;
 mod events;
 mod free;
 mod gc;
+mod history;
 mod info;
+mod pools;
 mod reclaim;
 mod report;
+mod segments;
+mod snapshot;
 mod state;
+mod transitions;
 
 pub use info::BlockView;
 pub use report::format_size;
+pub use snapshot::{BlockInfo, SegmentInfo};
 pub use state::BlockHandle;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::config::Settings;
 use crate::driver::Driver;
@@ -69,6 +75,22 @@ impl DeviceAllocator {
     /// From now on no driver function is called: the runtime is going away with the process.
     pub fn begin_process_exit(&self) {
         self.exiting.store(true, Ordering::Release);
+    }
+
+    /// Whether the calling thread's stream is being captured into a graph.
+    #[inline]
+    fn in_capture(&self, state: &State) -> bool {
+        state.captures > 0 && self.driver.is_capturing(self.id)
+    }
+
+    /// Releases the lock, then lets contexts go: dropping one may take the Python interpreter's lock.
+    #[inline]
+    fn unlock(&self, mut state: MutexGuard<'_, State>) {
+        if state.history.active {
+            let graveyard = state.history.take_graveyard();
+            drop(state);
+            drop(graveyard);
+        }
     }
 
     fn is_exiting(&self) -> bool {

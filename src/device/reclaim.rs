@@ -5,36 +5,52 @@ use parking_lot::MutexGuard;
 use super::DeviceAllocator;
 use super::state::{Request, State};
 use crate::error::Result;
-use crate::ids::SegmentId;
+use crate::ids::{MempoolId, PoolId, SegmentId};
 
 impl DeviceAllocator {
-    /// Returns every idle segment to the driver, after everything submitted has finished.
-    pub fn empty_cache(&self) -> Result<()> {
+    /// Returns idle segments to the driver, after everything submitted has finished: those of the
+    /// default pool and of private pools out of use, or, with a pool given, only of that pool (and only
+    /// when it is out of use). An unknown pool holds nothing.
+    pub fn empty_cache(&self, pool: MempoolId) -> Result<()> {
         let mut state = self.state.lock();
-        self.release_idle(&mut state, None)
+        let outcome = self.release_idle(&mut state, None, pool);
+        self.unlock(state);
+        outcome
     }
 
     /// Waits for the device, reaps all events, then returns idle segments, oldest first: until `enough`
-    /// bytes went back, or all of them.
+    /// bytes went back, or all of them. `pool` as for [`Self::empty_cache`].
     pub(super) fn release_idle(
         &self,
         state: &mut MutexGuard<'_, State>,
         enough: Option<usize>,
+        pool: MempoolId,
     ) -> Result<()> {
         // Only what was idle before the wait is known to be out of use after it: work submitted by
         // other threads meanwhile may still run on what they freed. A segment that became idle since
         // then has a later tick and stays.
         let tick = state.tick;
         let unfenced = state.unfenced.clone();
+        let everything = pool == MempoolId::DEFAULT;
         MutexGuard::unlocked(state, || {
             self.driver.synchronize_device(self.id)?;
-            self.driver.release_external_caches(self.id)
+            if everything { self.driver.release_external_caches(self.id) } else { Ok(()) }
         })?;
-        self.drain_events(state, unfenced)?;
+        let capturing = self.in_capture(state);
+        let only = state.pools.find(pool);
+        if !capturing && (everything || only.is_some()) {
+            self.fence_deferred(state);
+            self.drain_events(state, unfenced, only)?;
+        }
+        let releasable = |of: PoolId| match state.pools.get(of) {
+            None => everything && !capturing,
+            Some(private) => private.use_count == 0 && (everything || private.id == pool),
+        };
         let mut idle: Vec<(u64, SegmentId, usize)> = state
             .segments
             .iter()
             .filter(|(_, segment)| segment.idle_since <= tick && state.is_idle(segment.first))
+            .filter(|(_, segment)| releasable(segment.pool))
             .map(|(id, segment)| (segment.idle_since, id, segment.size))
             .collect();
         idle.sort_unstable();
@@ -47,6 +63,7 @@ impl DeviceAllocator {
                 released += size;
             }
         }
+        state.forget_empty_pools();
         Ok(())
     }
 
@@ -94,12 +111,20 @@ impl DeviceAllocator {
         state: &mut MutexGuard<'_, State>,
         id: SegmentId,
     ) -> Result<bool> {
-        let Some(segment) = state.remove_segment(id) else { return Ok(false) };
-        let freed = MutexGuard::unlocked(state, || self.driver.free(self.id, segment.addr));
+        let Some((segment, context)) = state.remove_segment(id, None) else { return Ok(false) };
+        let pool = state.pools.get(segment.pool).filter(|pool| pool.external).map(|pool| pool.id);
+        // The pool must be there if the segment has to come back.
+        state.pools.hold(segment.pool);
+        let freed = MutexGuard::unlocked(state, || match pool {
+            Some(pool) => self.driver.pool_free(self.id, pool, segment.addr),
+            None => self.driver.free(self.id, segment.addr),
+        });
+        state.pools.unhold(segment.pool);
         if let Err(error) = freed {
-            state.restore_segment(&segment);
+            state.restore_segment(&segment, context.as_ref());
             return Err(error.into());
         }
+        state.history.bury(context);
         Ok(true)
     }
 }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::{
     Driver, DriverError, DriverResult, EventHandle, MemoryInfo, OUT_OF_MEMORY_CODE, StreamToken,
 };
-use crate::ids::DeviceId;
+use crate::ids::{DeviceId, MempoolId};
 
 /// Distance between the address spaces of two devices.
 const DEVICE_STRIDE: usize = 1 << 44;
@@ -34,6 +34,7 @@ struct Inner {
     calls: BTreeMap<&'static str, u64>,
     total_calls: u64,
     fail_at: Option<(u64, i32)>,
+    capturing: bool,
 }
 
 /// See the module's text. Thread-safe.
@@ -79,6 +80,11 @@ impl FakeDriver {
     /// Submits work to a stream: events recorded from now on wait for it.
     pub fn submit(&self, stream: StreamToken) {
         *self.inner.lock().submitted.entry(stream).or_default() += 1;
+    }
+
+    /// The calling thread's stream is, or is no longer, being captured.
+    pub fn set_capturing(&self, capturing: bool) {
+        self.inner.lock().capturing = capturing;
     }
 
     /// The stream finishes everything submitted.
@@ -184,6 +190,18 @@ impl Driver for FakeDriver {
 
     fn run_free_callbacks(&self, _device: DeviceId) -> DriverResult<bool> {
         self.enter("run_free_callbacks").map(|_| false)
+    }
+
+    fn is_capturing(&self, _device: DeviceId) -> bool {
+        self.inner.lock().capturing
+    }
+
+    fn pool_malloc(&self, device: DeviceId, _pool: MempoolId, bytes: usize) -> DriverResult<usize> {
+        self.malloc(device, bytes, false)
+    }
+
+    fn pool_free(&self, device: DeviceId, _pool: MempoolId, addr: usize) -> DriverResult<()> {
+        self.free(device, addr)
     }
 
     fn release_external_caches(&self, _device: DeviceId) -> DriverResult<()> {

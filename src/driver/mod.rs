@@ -5,7 +5,7 @@ pub mod fake;
 #[allow(unsafe_code)]
 pub mod foreign;
 
-use crate::ids::DeviceId;
+use crate::ids::{DeviceId, MempoolId};
 
 /// The driver's "device memory exhausted" (`ACL_ERROR_RT_MEMORY_ALLOCATION`): the only code that means
 /// out of memory; every other code is a failure.
@@ -79,6 +79,13 @@ pub trait Driver: Send + Sync {
     fn event_synchronize(&self, event: EventHandle) -> DriverResult<()>;
     /// Runs the client's free-memory callbacks; true when one of them freed something.
     fn run_free_callbacks(&self, device: DeviceId) -> DriverResult<bool>;
+    /// Whether the calling thread's current stream is being captured into a graph. Asked only while a
+    /// capture is under way on the device, under the device lock: must not block.
+    fn is_capturing(&self, device: DeviceId) -> bool;
+    /// Allocates for a private pool that has an allocator of its own.
+    fn pool_malloc(&self, device: DeviceId, pool: MempoolId, bytes: usize) -> DriverResult<usize>;
+    /// Frees what `pool_malloc` returned.
+    fn pool_free(&self, device: DeviceId, pool: MempoolId, addr: usize) -> DriverResult<()>;
     /// Asks other holders of cached device memory to return it.
     fn release_external_caches(&self, device: DeviceId) -> DriverResult<()>;
 }

@@ -32,6 +32,8 @@ pub struct FreeLists {
     pairs: Vec<Pair>,
     /// Position in `pairs` of the last hit.
     last: usize,
+    /// Small lists of removed pools, for reuse.
+    vacant: Vec<ListId>,
 }
 
 impl FreeLists {
@@ -51,13 +53,29 @@ impl FreeLists {
             self.last = at;
             return self.pairs[at].small;
         }
-        let first = ListId(self.lists.len() as u32);
-        for small in [true, false] {
-            self.lists.push(FreeList { pool, stream, small, free: FreeIndex::default() });
+        let first = self.vacant.pop().unwrap_or(ListId(self.lists.len() as u32));
+        for (at, small) in [(first.index(), true), (first.index() + 1, false)] {
+            let list = FreeList { pool, stream, small, free: FreeIndex::default() };
+            match self.lists.get_mut(at) {
+                Some(slot) => *slot = list,
+                None => self.lists.push(list),
+            }
         }
         self.last = self.pairs.len();
         self.pairs.push(Pair { pool, stream, small: first });
         first
+    }
+
+    /// Forgets the lists of a pool, which must be empty.
+    pub fn remove_pool(&mut self, pool: PoolId) {
+        let vacant = &mut self.vacant;
+        self.pairs.retain(|pair| {
+            if pair.pool == pool {
+                vacant.push(pair.small);
+            }
+            pair.pool != pool
+        });
+        self.last = 0;
     }
 
     /// Every list.

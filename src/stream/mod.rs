@@ -5,4 +5,4 @@ mod pending;
 mod uses;
 
 pub use pending::{PendingEvents, PendingUse};
-pub use uses::StreamUses;
+pub use uses::{StreamUses, Use};

@@ -3,17 +3,27 @@
 use crate::block::{Block, NO_USES};
 use crate::driver::StreamToken;
 
+/// One recorded use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Use {
+    /// On which stream.
+    pub stream: StreamToken,
+    /// First recorded during a graph capture: the replay's own order covers it, so no event is needed
+    /// once the capture has ended.
+    pub captured: bool,
+}
+
 /// Most blocks have no uses; those that have own a slot here. Slots keep their capacity, so that
 /// recording a stream allocates nothing once warm.
 #[derive(Debug, Default)]
 pub struct StreamUses {
-    slots: Vec<Vec<StreamToken>>,
+    slots: Vec<Vec<Use>>,
     vacant: Vec<u32>,
 }
 
 impl StreamUses {
     /// Notes that `block` is used on `stream`; once for each stream.
-    pub fn add(&mut self, block: &mut Block, stream: StreamToken) {
+    pub fn add(&mut self, block: &mut Block, stream: StreamToken, captured: bool) {
         if block.uses == NO_USES {
             block.uses = self.vacant.pop().unwrap_or_else(|| {
                 self.slots.push(Vec::new());
@@ -21,8 +31,9 @@ impl StreamUses {
             });
         }
         let slot = &mut self.slots[block.uses as usize];
-        if !slot.contains(&stream) {
-            slot.push(stream);
+        match slot.iter_mut().find(|used| used.stream == stream) {
+            Some(used) => used.captured |= captured,
+            None => slot.push(Use { stream, captured }),
         }
     }
 
@@ -32,7 +43,7 @@ impl StreamUses {
             return false;
         }
         let slot = &mut self.slots[block.uses as usize];
-        let Some(at) = slot.iter().position(|used| *used == stream) else { return false };
+        let Some(at) = slot.iter().position(|used| used.stream == stream) else { return false };
         slot.remove(at);
         if slot.is_empty() {
             self.release(block);
@@ -40,8 +51,8 @@ impl StreamUses {
         true
     }
 
-    /// The streams recorded for `block`.
-    pub fn of(&self, block: &Block) -> &[StreamToken] {
+    /// The uses recorded for `block`.
+    pub fn of(&self, block: &Block) -> &[Use] {
         if block.uses == NO_USES { &[] } else { &self.slots[block.uses as usize] }
     }
 

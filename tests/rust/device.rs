@@ -8,7 +8,7 @@ use npualloc::device::DeviceAllocator;
 use npualloc::driver::StreamToken;
 use npualloc::driver::fake::FakeDriver;
 use npualloc::error::AllocError;
-use npualloc::ids::{DeviceId, StreamKey};
+use npualloc::ids::{DeviceId, MempoolId, StreamKey};
 
 const MIB: usize = 1 << 20;
 const GIB: usize = 1 << 30;
@@ -214,10 +214,10 @@ fn empty_cache_returns_idle_segments_and_waits_for_events() {
     driver.submit(SIDE);
     device.deallocate(a);
     device.deallocate(b);
-    device.empty_cache().expect("works");
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
     assert_eq!(driver.held(0).0, 1);
     device.deallocate(c);
-    device.empty_cache().expect("works");
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
     assert_eq!(driver.held(0), (0, 0));
     let (stats, _) = device.stats();
     assert_eq!(stats.reserved_bytes.current(), 0);
@@ -266,4 +266,144 @@ fn a_handle_outlives_the_free_until_the_events_are_over() {
     assert_eq!(device.allocate(30 * MIB, S0).expect("fits"), a);
     assert!(device.describe_handle(handle).is_none(), "the handle of a former tenant");
     assert!(!device.erase_stream_of(handle, SIDE));
+}
+
+const POOL: MempoolId = MempoolId { first: 0, second: 1 };
+
+#[test]
+fn a_private_pool_keeps_its_memory_to_itself_until_released() {
+    let (driver, device) = device(GIB);
+    device.create_or_incref_pool(POOL, false).expect("new");
+    let shared = device.allocate(30 * MIB, S0).expect("fits");
+    device.deallocate(shared);
+    let private = device.allocate_in(30 * MIB, S0, POOL, None).expect("fits");
+    assert_ne!(shared, private);
+    device.deallocate(private);
+    assert_eq!(device.reserved_by_pool()[0].1.current() as usize, 32 * MIB);
+    // In use: its idle memory stays, the default pool's goes.
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    assert_eq!(driver.held(0), (1, 32 * MIB));
+    assert_eq!(device.allocate_in(30 * MIB, S0, POOL, None).expect("cached"), private);
+    device.release_pool(POOL).expect("was in use");
+    device.deallocate(private);
+    device.check_consistency().expect("consistent");
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    assert_eq!(driver.held(0), (0, 0));
+    assert!(!device.has_pool(POOL));
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn pool_calls_out_of_order_are_refused() {
+    let (_, device) = device(GIB);
+    let other = MempoolId { first: 3, second: 0 };
+    assert!(matches!(device.release_pool(other), Err(AllocError::UnknownPool { .. })));
+    assert!(matches!(
+        device.allocate_in(1, S0, other, None),
+        Err(AllocError::UnknownPool { .. })
+    ));
+    device.create_or_incref_pool(other, false).expect("new");
+    device.create_or_incref_pool(other, false).expect("shared");
+    assert!(device.create_or_incref_pool(other, true).is_err());
+    assert_eq!(device.pool_use_count(other).expect("known"), 2);
+    device.release_pool(other).expect("in use");
+    device.release_pool(other).expect("in use");
+    assert!(matches!(device.release_pool(other), Err(AllocError::PoolState { .. })));
+    assert!(matches!(device.mark_capture_end(), Err(AllocError::NoCapture { .. })));
+}
+
+#[test]
+fn an_overflow_pool_serves_others_before_memory_runs_out() {
+    let (driver, device) = device(64 * MIB);
+    device.create_or_incref_pool(POOL, false).expect("new");
+    let private = device.allocate_in(40 * MIB, S0, POOL, None).expect("fits");
+    device.deallocate(private);
+    assert!(device.allocate(40 * MIB, S0).is_err(), "the pool did not opt in");
+    device.set_use_on_oom(POOL, true);
+    assert_eq!(device.allocate(40 * MIB, S0).expect("from the pool"), private);
+    assert_eq!(driver.held(0).0, 1);
+}
+
+#[test]
+fn a_no_split_pool_hands_out_whole_blocks() {
+    let (_, device) = device(GIB);
+    device.set_no_split(POOL);
+    device.create_or_incref_pool(POOL, false).expect("new");
+    let a = device.allocate_in(512, S0, POOL, None).expect("fits");
+    assert_eq!(device.describe_block(a).expect("live").size, 2 * MIB);
+}
+
+#[test]
+fn during_a_capture_events_wait_until_it_has_ended() {
+    let (driver, device) = device(GIB);
+    let a = device.allocate(30 * MIB, S0).expect("fits");
+    let b = device.allocate(30 * MIB, S0).expect("fits");
+    device.record_stream(a, SIDE);
+    device.mark_capture_begin();
+    driver.set_capturing(true);
+    device.record_stream(b, SIDE);
+    driver.submit(SIDE);
+    device.deallocate(a);
+    device.deallocate(b);
+    device.check_consistency().expect("consistent");
+    device.allocate(100, S0).expect("fits");
+    assert_eq!(driver.calls("event_record") + driver.calls("event_query"), 0);
+    driver.set_capturing(false);
+    device.mark_capture_end().expect("under way");
+    // b was used on the side stream within the capture only: it is free at once. a needs its event.
+    device.allocate(100, S0).expect("fits");
+    assert_eq!(driver.calls("event_record"), 1);
+    assert_eq!(device.allocate(30 * MIB, S0).expect("fits"), b);
+    driver.finish(SIDE);
+    assert_eq!(device.allocate(30 * MIB, S0).expect("fits"), a);
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn history_shows_what_happened_in_order() {
+    use npualloc::history::{Action, RecordContext};
+    let (driver, device) = device(GIB);
+    device.record_history(true, 100, RecordContext::All);
+    let a = device.allocate(100, S0).expect("fits");
+    device.record_stream(a, SIDE);
+    driver.submit(SIDE);
+    device.deallocate(a);
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    let actions: Vec<_> = device.trace().iter().map(|entry| (entry.action, entry.size)).collect();
+    assert_eq!(
+        actions,
+        [
+            (Action::SegmentAlloc, 2 * MIB),
+            (Action::Alloc, 100),
+            (Action::FreeRequested, 100),
+            (Action::FreeCompleted, 100),
+            (Action::SegmentFree, 2 * MIB),
+        ]
+    );
+    device.record_history(false, 1, RecordContext::Never);
+    device.allocate(100, S0).expect("fits");
+    assert!(device.trace().is_empty());
+}
+
+#[test]
+fn a_snapshot_shows_every_block() {
+    let (driver, device) = device(GIB);
+    let a = device.allocate(4 * MIB, S0).expect("fits");
+    let b = device.allocate(4 * MIB, S0).expect("fits");
+    device.record_stream(b, SIDE);
+    driver.submit(SIDE);
+    device.deallocate(b);
+    let snapshot = device.snapshot(MempoolId::DEFAULT);
+    assert_eq!(snapshot.len(), 1);
+    let segment = &snapshot[0];
+    assert_eq!((segment.addr, segment.total_size, segment.large), (a, 20 * MIB, true));
+    assert_eq!((segment.allocated_size, segment.active_size), (4 * MIB + 512, 8 * MIB + 1024));
+    assert_eq!(segment.requested_size, 8 * MIB);
+    let blocks: Vec<_> =
+        segment.blocks.iter().map(|block| (block.size, block.allocated, block.active)).collect();
+    let rest = 12 * MIB - 1024;
+    assert_eq!(
+        blocks,
+        [(4 * MIB + 512, true, true), (4 * MIB + 512, false, true), (rest, false, false)]
+    );
 }

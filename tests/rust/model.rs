@@ -9,7 +9,7 @@ use npualloc::device::DeviceAllocator;
 use npualloc::driver::fake::FakeDriver;
 use npualloc::driver::{OUT_OF_MEMORY_CODE, StreamToken};
 use npualloc::error::AllocError;
-use npualloc::ids::{DeviceId, StreamKey};
+use npualloc::ids::{DeviceId, MempoolId, StreamKey};
 use proptest::prelude::*;
 
 const CAPACITY: usize = 512 << 20;
@@ -119,7 +119,7 @@ fn run(config: &str, ops: Vec<Op>) {
             Op::Submit { stream } => driver.submit(token(stream)),
             Op::Finish { stream } => driver.finish(token(stream)),
             Op::EmptyCache => {
-                if let Err(error) = device.empty_cache() {
+                if let Err(error) = device.empty_cache(MempoolId::DEFAULT) {
                     assert!(failing, "an error nobody planned: {error}");
                 }
             }
@@ -138,7 +138,7 @@ fn run(config: &str, ops: Vec<Op>) {
     for addr in std::mem::take(&mut live).into_keys() {
         assert!(device.deallocate(addr));
     }
-    device.empty_cache().expect("works");
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
     check(&device, &driver, &live);
     assert_eq!(driver.held(0), (0, 0), "memory leaked");
 }

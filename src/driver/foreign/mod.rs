@@ -5,7 +5,10 @@ mod table;
 pub use table::DriverTable;
 
 use super::{Driver, DriverError, DriverResult, EventHandle, MemoryInfo, StreamToken};
-use crate::ids::DeviceId;
+use crate::ids::{DeviceId, MempoolId};
+
+/// The runtime's "not supported" (`ACL_ERROR_RT_FEATURE_NOT_SUPPORT`).
+const UNSUPPORTED_CODE: i32 = 207_000;
 
 /// A [`Driver`] over a [`DriverTable`].
 pub struct ForeignDriver {
@@ -22,6 +25,18 @@ fn check(call: &'static str, code: i32) -> DriverResult<()> {
 }
 
 impl ForeignDriver {
+    /// Destroys a client context: what a [`crate::history::Context`] does at its end.
+    pub fn drop_context(&self) -> impl Fn(usize) + Send + Sync + 'static {
+        let table = Self { table: self.table };
+        move |context| {
+            let table = &table;
+            if let Some(function) = table.table.context_drop {
+                // SAFETY: `new`'s contract; the context is owned by the caller and used no more.
+                unsafe { function(table.table.user, context) }
+            }
+        }
+    }
+
     /// # Safety
     /// The functions in `table` must uphold the contract of `driver_table.h` as long as the process
     /// lives.
@@ -39,6 +54,19 @@ macro_rules! call {
             // throw; out-parameters point to live locals.
             unsafe { ($self.table.$name)($self.table.user, $($arg),*) },
         )
+    };
+}
+
+/// Calls a function that the table may lack.
+macro_rules! optional_call {
+    ($self:ident . $name:ident ( $($arg:expr),* )) => {
+        match $self.table.$name {
+            None => Err(DriverError { call: stringify!($name), code: UNSUPPORTED_CODE }),
+            // SAFETY: as for `call!`.
+            Some(function) => check(stringify!($name), unsafe {
+                function($self.table.user, $($arg),*)
+            }),
+        }
     };
 }
 
@@ -91,6 +119,23 @@ impl Driver for ForeignDriver {
         let mut freed = 0;
         call!(self.run_free_callbacks(device.0 as i32, &raw mut freed))?;
         Ok(freed != 0)
+    }
+
+    fn is_capturing(&self, device: DeviceId) -> bool {
+        let mut capturing = 0;
+        self.table.is_capturing.is_some()
+            && optional_call!(self.is_capturing(device.0 as i32, &raw mut capturing)).is_ok()
+            && capturing != 0
+    }
+
+    fn pool_malloc(&self, device: DeviceId, pool: MempoolId, bytes: usize) -> DriverResult<usize> {
+        let (device, mut addr) = (device.0 as i32, 0);
+        optional_call!(self.pool_malloc(device, pool.first, pool.second, bytes, &raw mut addr))?;
+        Ok(addr)
+    }
+
+    fn pool_free(&self, device: DeviceId, pool: MempoolId, addr: usize) -> DriverResult<()> {
+        optional_call!(self.pool_free(device.0 as i32, pool.first, pool.second, addr))
     }
 
     fn release_external_caches(&self, device: DeviceId) -> DriverResult<()> {

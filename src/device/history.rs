@@ -1,0 +1,60 @@
+//! Recording what happens.
+
+use std::sync::Arc;
+
+use super::DeviceAllocator;
+use super::state::Request;
+use crate::history::{Action, Context, RecordContext, TraceEntry};
+
+impl DeviceAllocator {
+    /// Starts or stops recording; what was recorded so far is dropped.
+    pub fn record_history(&self, enabled: bool, capacity: usize, record: RecordContext) {
+        let mut state = self.state.lock();
+        state.history.configure(enabled, capacity, record);
+        let graveyard = state.history.take_graveyard();
+        drop(state);
+        drop(graveyard);
+    }
+
+    /// Whether history is being recorded.
+    pub fn is_history_enabled(&self) -> bool {
+        self.state.lock().history.is_enabled()
+    }
+
+    /// From now on entries are kept for `take_undelivered_trace` too.
+    pub fn attach_trace_trackers(&self) {
+        self.state.lock().history.attach_trackers();
+    }
+
+    /// The recorded entries, oldest first.
+    pub fn trace(&self) -> Vec<TraceEntry> {
+        self.state.lock().history.entries().cloned().collect()
+    }
+
+    /// Takes the entries not yet seen by the trackers.
+    pub fn take_undelivered_trace(&self) -> Vec<TraceEntry> {
+        self.state.lock().history.take_undelivered()
+    }
+
+    /// Appends the entry of a request that failed for want of memory.
+    pub(super) fn trace_out_of_memory(
+        &self,
+        request: &Request,
+        device_free: usize,
+        context: Option<Arc<Context>>,
+    ) {
+        let mut state = self.state.lock();
+        if state.history.active {
+            let pool = state.pools.id_of(request.pool);
+            state.history.push(TraceEntry {
+                action: Action::OutOfMemory,
+                addr: device_free,
+                size: request.size,
+                stream: request.stream,
+                pool,
+                context,
+            });
+        }
+        self.unlock(state);
+    }
+}

@@ -1,0 +1,117 @@
+//! A picture of all memory held.
+
+use std::sync::Arc;
+
+use super::DeviceAllocator;
+use super::state::State;
+use crate::block::BlockState;
+use crate::history::{Action, Context, TraceEntry};
+use crate::ids::{MempoolId, SegmentId, StreamKey};
+
+/// A block in a snapshot. Sizes in bytes.
+#[derive(Debug, Clone)]
+pub struct BlockInfo {
+    /// After rounding.
+    pub size: usize,
+    /// As asked for; 0 when inactive.
+    pub requested: usize,
+    /// Live.
+    pub allocated: bool,
+    /// Live, or waiting for events.
+    pub active: bool,
+    /// Where it was allocated.
+    pub context: Option<Arc<Context>>,
+}
+
+/// A segment in a snapshot. Sizes in bytes.
+#[derive(Debug, Clone)]
+pub struct SegmentInfo {
+    /// Start address.
+    pub addr: usize,
+    /// Bytes held.
+    pub total_size: usize,
+    /// Bytes asked for by the client, in active blocks.
+    pub requested_size: usize,
+    /// Bytes in live blocks.
+    pub allocated_size: usize,
+    /// Bytes in active blocks.
+    pub active_size: usize,
+    /// Its stream.
+    pub stream: StreamKey,
+    /// Large pool.
+    pub large: bool,
+    /// Virtual segment.
+    pub expandable: bool,
+    /// Its pool.
+    pub pool: MempoolId,
+    /// Its blocks, left to right.
+    pub blocks: Vec<BlockInfo>,
+    /// Where it was obtained.
+    pub context: Option<Arc<Context>>,
+}
+
+impl DeviceAllocator {
+    /// Every segment (of one pool, unless `pool` is the default one), by address.
+    pub fn snapshot(&self, pool: MempoolId) -> Vec<SegmentInfo> {
+        let mut state = self.state.lock();
+        let mut infos: Vec<SegmentInfo> = state
+            .segments
+            .iter()
+            .filter(|(_, segment)| {
+                pool == MempoolId::DEFAULT || state.pools.id_of(segment.pool) == pool
+            })
+            .map(|(id, _)| state.describe_segment(id))
+            .collect();
+        infos.sort_unstable_by_key(|info| info.addr);
+        if state.history.active {
+            let size = infos.iter().map(|info| info.active_size).sum();
+            let stream = StreamKey(0);
+            let action = Action::Snapshot;
+            state.history.push(TraceEntry { action, addr: 0, size, stream, pool, context: None });
+        }
+        self.unlock(state);
+        infos
+    }
+}
+
+impl State {
+    fn describe_segment(&self, id: SegmentId) -> SegmentInfo {
+        // The caller took the id from the table.
+        let segment = self.segments.get(id).expect("a segment of this table");
+        let mut info = SegmentInfo {
+            addr: segment.addr,
+            total_size: segment.size,
+            requested_size: 0,
+            allocated_size: 0,
+            active_size: 0,
+            stream: segment.stream,
+            large: !segment.small,
+            expandable: false,
+            pool: self.pools.id_of(segment.pool),
+            blocks: Vec::new(),
+            context: self.history.segments.get(&id).cloned(),
+        };
+        let mut next = segment.first;
+        while let Some(block_id) = next.some() {
+            let block = &self.arena[block_id];
+            let allocated = block.state == BlockState::Live;
+            let active = allocated || block.state == BlockState::Pending;
+            if active {
+                info.active_size += block.size;
+                info.requested_size += block.requested;
+            }
+            if allocated {
+                info.allocated_size += block.size;
+            }
+            info.blocks.push(BlockInfo {
+                size: block.size,
+                requested: block.requested,
+                allocated,
+                active,
+                context: self.history.blocks.get(&block_id).cloned(),
+            });
+            next = block.next;
+        }
+        info
+    }
+}

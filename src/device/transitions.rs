@@ -1,0 +1,221 @@
+//! What happens to a block: handed out, given back, reusable again. Pure.
+
+use std::sync::Arc;
+
+use super::state::{Request, State};
+use crate::block::{BlockState, DAMAGED, OVERSIZE};
+use crate::history::{Action, Context, TraceEntry};
+use crate::ids::{BlockId, ListId};
+use crate::size::{MIN_BLOCK_SIZE, SMALL_SIZE};
+use crate::stream::Use;
+
+impl State {
+    /// Takes a free block for the request, splits it where that is worth it, and makes it live.
+    /// Returns its address.
+    #[inline]
+    pub fn hand_out(
+        &mut self,
+        id: BlockId,
+        request: &Request,
+        context: Option<Arc<Context>>,
+    ) -> usize {
+        let small = request.small;
+        self.lists[request.list].free.remove(&mut self.arena, id);
+        let was_split = self.arena[id].is_split();
+        let whole = self.arena[id].size;
+        let rest = whole - request.size;
+        let mut block = id;
+        if self.worth_splitting(request, rest) {
+            block = self.split_front(id, request.size);
+            self.arena[id].free_since = self.searches;
+            self.lists[request.list].free.insert(&mut self.arena, id);
+            if was_split {
+                self.stats.inactive_split_bytes.decrease(small, request.size as i64);
+            } else {
+                self.stats.inactive_split_bytes.increase(small, rest as i64);
+                self.stats.inactive_split.increase(small, 1);
+            }
+        } else if was_split {
+            self.stats.inactive_split_bytes.decrease(small, whole as i64);
+            self.stats.inactive_split.decrease(small, 1);
+        }
+        self.make_live(block, request, context)
+    }
+
+    /// Splits `size` bytes off the front of a block that is in no list; the segment's first block stays
+    /// known.
+    #[inline]
+    pub fn split_front(&mut self, id: BlockId, size: usize) -> BlockId {
+        let front = self.arena.split_front(id, size);
+        let block = &self.arena[front];
+        if !block.prev.is_some()
+            && let Some(segment) = self.segments.get_mut(block.segment)
+        {
+            segment.first = front;
+        }
+        front
+    }
+
+    #[inline]
+    fn worth_splitting(&self, request: &Request, rest: usize) -> bool {
+        if request.no_split {
+            false
+        } else if request.small {
+            rest >= MIN_BLOCK_SIZE
+        } else {
+            rest > SMALL_SIZE && request.size < self.settings.max_split_size
+        }
+    }
+
+    #[inline]
+    fn make_live(
+        &mut self,
+        id: BlockId,
+        request: &Request,
+        context: Option<Arc<Context>>,
+    ) -> usize {
+        let max_split = self.settings.max_split_size;
+        let block = &mut self.arena[id];
+        block.state = BlockState::Live;
+        block.requested = request.requested;
+        block.flags &= !DAMAGED;
+        let (addr, size) = (block.addr, block.size as i64);
+        if block.size >= max_split {
+            block.flags |= OVERSIZE;
+            self.stats.oversize_allocations.increase(1);
+        }
+        self.live.insert(addr, id);
+        let stats = &mut self.stats;
+        stats.allocation.increase(request.small, 1);
+        stats.allocated_bytes.increase(request.small, size);
+        stats.active.increase(request.small, 1);
+        stats.active_bytes.increase(request.small, size);
+        stats.requested_bytes.increase(request.small, request.requested as i64);
+        if self.history.active {
+            if let Some(context) = &context {
+                self.history.blocks.insert(id, context.clone());
+            }
+            self.trace(Action::Alloc, id, request.requested, context);
+        }
+        addr
+    }
+
+    /// The client gave the block back: it leaves the live map and becomes pending.
+    #[inline]
+    pub fn retire(&mut self, id: BlockId, context: Option<&Arc<Context>>) {
+        let block = &mut self.arena[id];
+        debug_assert_eq!(block.state, BlockState::Live);
+        block.state = BlockState::Pending;
+        let (size, list, requested) = (block.size as i64, block.list, block.requested);
+        if block.flags & OVERSIZE != 0 {
+            block.flags &= !OVERSIZE;
+            self.stats.oversize_allocations.decrease(1);
+        }
+        let small = self.lists[list].small;
+        self.stats.allocation.decrease(small, 1);
+        self.stats.allocated_bytes.decrease(small, size);
+        self.tick += 1;
+        if self.history.active {
+            let context = context.or(self.history.blocks.get(&id)).cloned();
+            self.trace(Action::FreeRequested, id, requested, context);
+        }
+    }
+
+    /// Takes the block's stream uses out.
+    pub fn take_uses(&mut self, id: BlockId) -> Vec<Use> {
+        let block = &mut self.arena[id];
+        let uses = self.uses.of(block).to_vec();
+        self.uses.release(block);
+        uses
+    }
+
+    /// No stream uses the block any more: it merges with free neighbours and returns to its list.
+    #[inline]
+    pub fn complete_free(&mut self, id: BlockId, context: Option<&Arc<Context>>) {
+        if self.history.active {
+            self.trace_completed(id, context);
+        }
+        let block = &mut self.arena[id];
+        debug_assert_eq!((block.state, block.events), (BlockState::Pending, 0));
+        let (size, requested, list) = (block.size as i64, block.requested as i64, block.list);
+        block.requested = 0;
+        block.generation = block.generation.wrapping_add(1);
+        let small = self.lists[list].small;
+
+        let (merged, mut blocks, mut bytes) = self.merge_neighbours(id, list);
+        let whole = &mut self.arena[merged];
+        whole.free_since = self.searches;
+        if whole.is_split() {
+            blocks += 1;
+            bytes += whole.size as i64;
+        } else if let Some(segment) = self.segments.get_mut(whole.segment) {
+            segment.idle_since = self.tick;
+        }
+        self.lists[list].free.insert(&mut self.arena, merged);
+
+        let stats = &mut self.stats;
+        stats.inactive_split.change(small, blocks);
+        stats.inactive_split_bytes.change(small, bytes);
+        stats.active.decrease(small, 1);
+        stats.active_bytes.decrease(small, size);
+        stats.requested_bytes.decrease(small, requested);
+    }
+
+    /// Merges a block with its free neighbours, which leave their list. Returns the merged block and
+    /// the change to the inactive split statistics.
+    #[inline]
+    fn merge_neighbours(&mut self, id: BlockId, list: ListId) -> (BlockId, i64, i64) {
+        let (prev, next) = (self.arena[id].prev, self.arena[id].next);
+        let mut merged = id;
+        let (mut blocks, mut bytes) = (0, 0);
+        if let Some(next) = next.some()
+            && self.arena[next].state == BlockState::Free
+        {
+            blocks -= 1;
+            bytes -= self.arena[next].size as i64;
+            self.lists[list].free.remove(&mut self.arena, next);
+            self.arena.merge_right(id, next);
+        }
+        if let Some(prev) = prev.some()
+            && self.arena[prev].state == BlockState::Free
+        {
+            blocks -= 1;
+            bytes -= self.arena[prev].size as i64;
+            self.lists[list].free.remove(&mut self.arena, prev);
+            self.arena.merge_right(prev, id);
+            merged = prev;
+        }
+        (merged, blocks, bytes)
+    }
+
+    #[cold]
+    fn trace_completed(&mut self, id: BlockId, context: Option<&Arc<Context>>) {
+        let allocated = self.history.blocks.remove(&id);
+        let requested = self.arena[id].requested;
+        let shown = context.or(allocated.as_ref()).cloned();
+        self.trace(Action::FreeCompleted, id, requested, shown);
+        self.history.bury(allocated);
+    }
+
+    /// Appends a trace entry about a block.
+    #[cold]
+    pub fn trace(
+        &mut self,
+        action: Action,
+        id: BlockId,
+        size: usize,
+        context: Option<Arc<Context>>,
+    ) {
+        let block = &self.arena[id];
+        let list = &self.lists[block.list];
+        let pool = self.pools.id_of(list.pool);
+        self.history.push(TraceEntry {
+            action,
+            addr: block.addr,
+            size,
+            stream: list.stream,
+            pool,
+            context,
+        });
+    }
+}

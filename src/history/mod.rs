@@ -1,0 +1,8 @@
+//! What happened: trace entries in a ring, and the contexts (stacks) of the client. Pure; depends on ids
+//! and pool names.
+
+mod context;
+mod ring;
+
+pub use context::Context;
+pub use ring::{Action, History, RecordContext, TraceEntry};
