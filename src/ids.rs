@@ -73,5 +73,8 @@ pub struct MempoolId {
 
 impl MempoolId {
     /// The default pool.
-    pub const DEFAULT: Self = Self { first: 0, second: 0 };
+    pub const DEFAULT: Self = Self {
+        first: 0,
+        second: 0,
+    };
 }

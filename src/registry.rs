@@ -39,7 +39,9 @@ impl Registry {
     /// Makes room for devices `0..count`; never shrinks.
     pub fn init(&self, count: i32) -> Result<()> {
         if count < 0 || count as usize > MAX_DEVICES {
-            return Err(AllocError::InvalidDevice { device: count.into() });
+            return Err(AllocError::InvalidDevice {
+                device: count.into(),
+            });
         }
         let settings = self.settings.lock();
         for index in 0..count {
@@ -67,7 +69,9 @@ impl Registry {
         self.devices
             .get(device as usize)
             .and_then(OnceLock::get)
-            .ok_or(AllocError::InvalidDevice { device: device.into() })
+            .ok_or(AllocError::InvalidDevice {
+                device: device.into(),
+            })
     }
 
     /// Every device.
@@ -104,9 +108,15 @@ impl Registry {
     /// As [`Self::deallocate`], with the client's context.
     pub fn deallocate_with(&self, addr: usize, context: Option<Arc<Context>>) -> Result<()> {
         let freed = addr == 0
-            || self.devices().any(|device| device.deallocate_with(addr, context.clone()))
+            || self
+                .devices()
+                .any(|device| device.deallocate_with(addr, context.clone()))
             || self.exiting.load(Ordering::Acquire);
-        if freed { Ok(()) } else { Err(AllocError::InvalidPointer { addr }) }
+        if freed {
+            Ok(())
+        } else {
+            Err(AllocError::InvalidPointer { addr })
+        }
     }
 
     /// Gives the block at `addr` back. Null is ignored. Once the process exits nothing happens.
@@ -128,7 +138,10 @@ impl Registry {
 
     /// Notes that the block at `addr` is used on `stream` too.
     pub fn record_stream(&self, addr: usize, stream: StreamToken) -> Result<()> {
-        if self.devices().any(|device| device.record_stream(addr, stream)) {
+        if self
+            .devices()
+            .any(|device| device.record_stream(addr, stream))
+        {
             Ok(())
         } else {
             Err(AllocError::InvalidPointer { addr })
@@ -137,7 +150,10 @@ impl Registry {
 
     /// Takes back a `record_stream`.
     pub fn erase_stream(&self, addr: usize, stream: StreamToken) -> Result<()> {
-        if self.devices().any(|device| device.erase_stream(addr, stream)) {
+        if self
+            .devices()
+            .any(|device| device.erase_stream(addr, stream))
+        {
             Ok(())
         } else {
             Err(AllocError::InvalidPointer { addr })
@@ -154,7 +170,9 @@ impl Registry {
         if self.device(device)?.erase_stream_of(handle, stream) {
             Ok(())
         } else {
-            Err(AllocError::InvalidPointer { addr: handle.block.index() })
+            Err(AllocError::InvalidPointer {
+                addr: handle.block.index(),
+            })
         }
     }
 
@@ -174,7 +192,9 @@ impl Registry {
         let device = self.device(device)?;
         let block = device
             .describe_handle(handle)
-            .ok_or(AllocError::InvalidPointer { addr: handle.block.index() })?;
+            .ok_or(AllocError::InvalidPointer {
+                addr: handle.block.index(),
+            })?;
         Ok((device.id(), block))
     }
 
@@ -197,6 +217,7 @@ impl Registry {
 
     /// Verifies every invariant of every device.
     pub fn check_consistency(&self) -> Result<()> {
-        self.devices().try_for_each(DeviceAllocator::check_consistency)
+        self.devices()
+            .try_for_each(DeviceAllocator::check_consistency)
     }
 }

@@ -35,7 +35,11 @@ pub fn round_up_power2(size: usize, divisions: usize) -> usize {
     }
     let floor = 1usize << size.ilog2();
     let step = floor >> divisions.ilog2();
-    if step == 0 { floor << 1 } else { size.next_multiple_of(step) }
+    if step == 0 {
+        floor << 1
+    } else {
+        size.next_multiple_of(step)
+    }
 }
 
 /// Which of the [`POWER2_INTERVALS`] intervals governs a request of `size` bytes.

@@ -13,7 +13,10 @@ struct Slot {
     block: BlockId,
 }
 
-const EMPTY: Slot = Slot { addr: 0, block: BlockId::NONE };
+const EMPTY: Slot = Slot {
+    addr: 0,
+    block: BlockId::NONE,
+};
 
 /// The live blocks of a device by start address (never 0).
 #[derive(Debug)]
@@ -25,7 +28,11 @@ pub struct AddrMap {
 
 impl Default for AddrMap {
     fn default() -> Self {
-        Self { slots: vec![EMPTY; MIN_SLOTS], shift: 64 - MIN_SLOTS.ilog2(), len: 0 }
+        Self {
+            slots: vec![EMPTY; MIN_SLOTS],
+            shift: 64 - MIN_SLOTS.ilog2(),
+            len: 0,
+        }
     }
 }
 
@@ -136,7 +143,10 @@ impl AddrMap {
 
     /// Every entry.
     pub fn iter(&self) -> impl Iterator<Item = (usize, BlockId)> + '_ {
-        self.slots.iter().filter(|slot| slot.addr != 0).map(|slot| (slot.addr, slot.block))
+        self.slots
+            .iter()
+            .filter(|slot| slot.addr != 0)
+            .map(|slot| (slot.addr, slot.block))
     }
 }
 

@@ -82,7 +82,11 @@ pub struct BlockArena {
 
 impl Default for BlockArena {
     fn default() -> Self {
-        Self { blocks: Vec::new(), vacant: BlockId::NONE, len: 0 }
+        Self {
+            blocks: Vec::new(),
+            vacant: BlockId::NONE,
+            len: 0,
+        }
     }
 }
 
@@ -104,7 +108,13 @@ impl BlockArena {
 
     /// Adds a block without neighbours, in state `Pending` (in no index yet).
     #[inline]
-    pub fn insert(&mut self, addr: usize, size: usize, segment: SegmentId, list: ListId) -> BlockId {
+    pub fn insert(
+        &mut self,
+        addr: usize,
+        size: usize,
+        segment: SegmentId,
+        list: ListId,
+    ) -> BlockId {
         let block = Block {
             addr,
             size,
@@ -126,7 +136,10 @@ impl BlockArena {
         if let Some(id) = self.vacant.some() {
             let slot = &mut self.blocks[id.index()];
             self.vacant = slot.free_next;
-            *slot = Block { generation: slot.generation, ..block };
+            *slot = Block {
+                generation: slot.generation,
+                ..block
+            };
             id
         } else {
             self.blocks.push(block);
@@ -183,7 +196,9 @@ impl BlockArena {
 
     /// The block, if there is one of this id.
     pub fn get(&self, id: BlockId) -> Option<&Block> {
-        self.blocks.get(id.index()).filter(|block| block.state != BlockState::Vacant)
+        self.blocks
+            .get(id.index())
+            .filter(|block| block.state != BlockState::Vacant)
     }
 
     /// Every block, in no particular order.

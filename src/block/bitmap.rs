@@ -11,7 +11,10 @@ impl Bitmap {
     /// A set over `0..bits`.
     pub fn new(bits: usize) -> Self {
         let words = bits.div_ceil(64);
-        Self { words: vec![0; words], summary: vec![0; words.div_ceil(64)] }
+        Self {
+            words: vec![0; words],
+            summary: vec![0; words.div_ceil(64)],
+        }
     }
 
     /// Adds `bit`.
@@ -31,7 +34,6 @@ impl Bitmap {
             self.summary[word / 64] &= !(1 << (word % 64));
         }
     }
-
 
     /// The smallest member ≥ `from`.
     #[inline]

@@ -151,9 +151,11 @@ impl FreeIndex {
     /// The largest free block.
     pub fn largest(&self, arena: &BlockArena) -> Option<BlockId> {
         let bins = self.bins.iter().rev().flat_map(|bin| bin.lists().rev());
-        bins.chain(self.exact.iter().rev()).find_map(|list| list.head.some()).inspect(|&id| {
-            debug_assert_eq!(arena[id].state, BlockState::Free);
-        })
+        bins.chain(self.exact.iter().rev())
+            .find_map(|list| list.head.some())
+            .inspect(|&id| {
+                debug_assert_eq!(arena[id].state, BlockState::Free);
+            })
     }
 }
 

@@ -13,7 +13,10 @@ pub struct SizeList {
 
 impl SizeList {
     /// No blocks.
-    pub const EMPTY: Self = Self { head: BlockId::NONE, tail: BlockId::NONE };
+    pub const EMPTY: Self = Self {
+        head: BlockId::NONE,
+        tail: BlockId::NONE,
+    };
 }
 
 /// The distinct sizes of a bin, ascending, with their lists. A bin covers 1/64 of an octave, so it holds

@@ -2,22 +2,23 @@
 
 use std::sync::Arc;
 
+use super::convert::{block_view, device_stats, pool_stat, unpack};
 use super::ffi::{
-    AllocOutcome, BlockView, CacheInfo, DeviceStats, FractionOutcome, Outcome, Stat, StatTriple,
-    Status, StreamToken,
+    AllocOutcome, BlockView, CacheInfo, CountOutcome, DeviceStats, FractionOutcome, MempoolId,
+    Outcome, PoolReserved, Status, StreamToken,
 };
 use super::outcome::{OK, guard, outcome};
 use crate::config::Settings;
-use crate::device::{self, BlockHandle};
 use crate::driver::foreign::{DriverTable, ForeignDriver};
 use crate::error::AllocError;
-use crate::ids::{BlockId, DeviceId, MempoolId, StreamKey};
+use crate::history::{Context, DropContext, RecordContext};
+use crate::ids::{self, StreamKey};
 use crate::registry::Registry;
-use crate::stats;
 
 /// The allocator of a process.
 pub struct Allocator {
-    registry: Registry,
+    pub(super) registry: Registry,
+    drop_context: DropContext,
 }
 
 /// See the bridge's declaration.
@@ -33,8 +34,12 @@ pub unsafe fn new_allocator(
     let settings = Settings::parse(config)?;
     // SAFETY: the caller's promise.
     let driver = unsafe { ForeignDriver::new(*table) };
+    let drop_context: DropContext = Arc::new(driver.drop_context());
     let registry = Registry::new(Arc::new(driver), settings, pad_bytes);
-    Ok(Box::new(Allocator { registry }))
+    Ok(Box::new(Allocator {
+        registry,
+        drop_context,
+    }))
 }
 
 impl Allocator {
@@ -49,14 +54,54 @@ impl Allocator {
     #[inline]
     pub(super) fn allocate(&self, device: i32, bytes: usize, stream: usize) -> AllocOutcome {
         match guard(|| self.registry.allocate(device, bytes, StreamKey(stream))) {
-            Ok(addr) => AllocOutcome { addr, status: Status::Ok, code: 0 },
-            Err(Outcome { status, code }) => AllocOutcome { addr: 0, status, code },
+            Ok(addr) => AllocOutcome {
+                addr,
+                status: Status::Ok,
+                code: 0,
+            },
+            Err(Outcome { status, code }) => AllocOutcome {
+                addr: 0,
+                status,
+                code,
+            },
         }
     }
 
     #[inline]
     pub(super) fn deallocate(&self, addr: usize) -> Outcome {
         outcome(|| self.registry.deallocate(addr))
+    }
+
+    pub(super) fn allocate_in(
+        &self,
+        device: i32,
+        bytes: usize,
+        stream: usize,
+        pool: MempoolId,
+        context: usize,
+    ) -> AllocOutcome {
+        let context = Context::adopt(context, &self.drop_context);
+        let stream = StreamKey(stream);
+        match guard(|| {
+            self.registry
+                .allocate_in(device, bytes, stream, pool.into(), context)
+        }) {
+            Ok(addr) => AllocOutcome {
+                addr,
+                status: Status::Ok,
+                code: 0,
+            },
+            Err(Outcome { status, code }) => AllocOutcome {
+                addr: 0,
+                status,
+                code,
+            },
+        }
+    }
+
+    pub(super) fn deallocate_with(&self, addr: usize, context: usize) -> Outcome {
+        let context = Context::adopt(context, &self.drop_context);
+        outcome(|| self.registry.deallocate_with(addr, context))
     }
 
     pub(super) fn record_stream(&self, addr: usize, stream: StreamToken) -> Outcome {
@@ -68,11 +113,11 @@ impl Allocator {
     }
 
     pub(super) fn describe_block(&self, addr: usize) -> BlockView {
-        convert_block(guard(|| self.registry.describe_block(addr)))
+        block_view(guard(|| self.registry.describe_block(addr)))
     }
 
     pub(super) fn describe_handle(&self, handle: usize) -> BlockView {
-        convert_block(guard(|| {
+        block_view(guard(|| {
             let (device, handle) = unpack(handle)?;
             self.registry.describe_handle(device, handle)
         }))
@@ -86,13 +131,29 @@ impl Allocator {
     }
 
     pub(super) fn empty_cache(&self, device: i32) -> Outcome {
-        outcome(|| self.registry.device(device)?.empty_cache(MempoolId::DEFAULT))
+        outcome(|| {
+            self.registry
+                .device(device)?
+                .empty_cache(ids::MempoolId::DEFAULT)
+        })
+    }
+
+    pub(super) fn empty_pool(&self, device: i32, pool: MempoolId) -> Outcome {
+        outcome(|| self.registry.device(device)?.empty_cache(pool.into()))
     }
 
     pub(super) fn cache_info(&self, device: i32) -> CacheInfo {
         match guard(|| Ok(self.registry.device(device)?.cache_info())) {
-            Ok((total, largest)) => CacheInfo { status: Status::Ok, total, largest },
-            Err(Outcome { status, .. }) => CacheInfo { status, total: 0, largest: 0 },
+            Ok((total, largest)) => CacheInfo {
+                status: Status::Ok,
+                total,
+                largest,
+            },
+            Err(Outcome { status, .. }) => CacheInfo {
+                status,
+                total: 0,
+                largest: 0,
+            },
         }
     }
 
@@ -106,7 +167,7 @@ impl Allocator {
     pub(super) fn device_stats(&self, device: i32, out: &mut DeviceStats) -> Outcome {
         match guard(|| Ok(self.registry.device(device)?.stats())) {
             Ok((stats, max_split_size)) => {
-                *out = convert_stats(&stats, max_split_size);
+                *out = device_stats(&stats, max_split_size);
                 OK
             }
             Err(outcome) => outcome,
@@ -129,13 +190,126 @@ impl Allocator {
 
     pub(super) fn memory_fraction(&self, device: i32) -> FractionOutcome {
         match guard(|| self.registry.device(device)?.memory_fraction()) {
-            Ok(value) => FractionOutcome { value, status: Status::Ok, code: 0 },
-            Err(Outcome { status, code }) => FractionOutcome { value: 0.0, status, code },
+            Ok(value) => FractionOutcome {
+                value,
+                status: Status::Ok,
+                code: 0,
+            },
+            Err(Outcome { status, code }) => FractionOutcome {
+                value: 0.0,
+                status,
+                code,
+            },
         }
     }
 
     pub(super) fn set_memory_fraction(&self, device: i32, fraction: f64) -> Outcome {
         outcome(|| self.registry.device(device)?.set_memory_fraction(fraction))
+    }
+
+    pub(super) fn create_or_incref_pool(
+        &self,
+        device: i32,
+        pool: MempoolId,
+        external: bool,
+    ) -> Outcome {
+        outcome(|| {
+            self.registry
+                .device(device)?
+                .create_or_incref_pool(pool.into(), external)
+        })
+    }
+
+    pub(super) fn release_pool(&self, device: i32, pool: MempoolId) -> Outcome {
+        outcome(|| self.registry.device(device)?.release_pool(pool.into()))
+    }
+
+    pub(super) fn pool_use_count(&self, device: i32, pool: MempoolId) -> CountOutcome {
+        count(guard(|| {
+            Ok(self.registry.device(device)?.pool_use_count(pool.into())? as usize)
+        }))
+    }
+
+    pub(super) fn set_use_on_oom(&self, device: i32, pool: MempoolId, on: bool) -> Outcome {
+        outcome(|| {
+            self.registry
+                .device(device)?
+                .set_use_on_oom(pool.into(), on);
+            Ok(())
+        })
+    }
+
+    pub(super) fn set_no_split(&self, device: i32, pool: MempoolId) -> Outcome {
+        outcome(|| {
+            self.registry.device(device)?.set_no_split(pool.into());
+            Ok(())
+        })
+    }
+
+    pub(super) fn check_pool_live_allocations(
+        &self,
+        device: i32,
+        pool: MempoolId,
+        expected: &[usize],
+    ) -> CountOutcome {
+        count(guard(|| {
+            let expected = expected.iter().copied().collect();
+            let device = self.registry.device(device)?;
+            Ok(device
+                .check_pool_live_allocations(pool.into(), &expected)?
+                .into())
+        }))
+    }
+
+    pub(super) fn reserved_by_pool(&self, device: i32) -> Vec<PoolReserved> {
+        guard(|| Ok(self.registry.device(device)?.reserved_by_pool()))
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(pool, stat)| PoolReserved {
+                pool: pool.into(),
+                bytes: pool_stat(&stat),
+            })
+            .collect()
+    }
+
+    pub(super) fn mark_capture_begin(&self, device: i32) -> Outcome {
+        outcome(|| {
+            self.registry.device(device)?.mark_capture_begin();
+            Ok(())
+        })
+    }
+
+    pub(super) fn mark_capture_end(&self, device: i32) -> Outcome {
+        outcome(|| self.registry.device(device)?.mark_capture_end())
+    }
+
+    pub(super) fn has_captures_underway(&self, device: i32) -> bool {
+        guard(|| Ok(self.registry.device(device)?.has_captures_underway())).unwrap_or(false)
+    }
+
+    pub(super) fn record_history(&self, enabled: bool, capacity: usize, record: u8) -> Outcome {
+        let record = match record {
+            0 => RecordContext::Never,
+            1 => RecordContext::State,
+            2 => RecordContext::Alloc,
+            _ => RecordContext::All,
+        };
+        outcome(|| {
+            for device in self.registry.devices() {
+                device.record_history(enabled, capacity, record);
+            }
+            Ok(())
+        })
+    }
+
+    pub(super) fn is_history_enabled(&self, device: i32) -> bool {
+        guard(|| Ok(self.registry.device(device)?.is_history_enabled())).unwrap_or(false)
+    }
+
+    pub(super) fn attach_trace_trackers(&self) {
+        self.registry
+            .devices()
+            .for_each(crate::device::DeviceAllocator::attach_trace_trackers);
     }
 
     pub(super) fn apply_settings(&self, settings: &str) -> Result<(), AllocError> {
@@ -151,83 +325,17 @@ impl Allocator {
     }
 }
 
-/// A handle as one word: device + 1 (so that it is never 0), generation, block.
-fn pack(device: DeviceId, handle: BlockHandle) -> usize {
-    ((device.0 as usize + 1) << 48) | (usize::from(handle.generation) << 32) | handle.block.index()
-}
-
-fn unpack(handle: usize) -> Result<(i32, BlockHandle), AllocError> {
-    let device = (handle >> 48) as i32 - 1;
-    if device < 0 {
-        return Err(AllocError::InvalidPointer { addr: handle });
-    }
-    let generation = (handle >> 32) as u16;
-    Ok((device, BlockHandle { block: BlockId(handle as u32), generation }))
-}
-
-fn convert_block(found: Result<(DeviceId, device::BlockView), Outcome>) -> BlockView {
-    match found {
-        Ok((device, block)) => BlockView {
+fn count(counted: Result<usize, Outcome>) -> CountOutcome {
+    match counted {
+        Ok(value) => CountOutcome {
+            value,
             status: Status::Ok,
-            device: device.0 as i32,
-            stream: block.stream.0,
-            addr: block.addr,
-            size: block.size,
-            requested_size: block.requested,
-            base_addr: block.base_addr,
-            base_size: block.base_size,
-            handle: pack(device, block.handle),
+            code: 0,
         },
-        Err(Outcome { status, .. }) => BlockView {
+        Err(Outcome { status, code }) => CountOutcome {
+            value: 0,
             status,
-            device: -1,
-            stream: 0,
-            addr: 0,
-            size: 0,
-            requested_size: 0,
-            base_addr: 0,
-            base_size: 0,
-            handle: 0,
+            code,
         },
-    }
-}
-
-fn convert_stat(stat: stats::Stat) -> Stat {
-    Stat {
-        current: stat.current,
-        peak: stat.peak,
-        allocated: stat.allocated,
-        freed: stat.freed,
-    }
-}
-
-fn convert_pool_stat(stat: &stats::PoolStat) -> StatTriple {
-    StatTriple {
-        aggregate: convert_stat(stat.aggregate()),
-        small_pool: convert_stat(stat.pool(true)),
-        large_pool: convert_stat(stat.pool(false)),
-    }
-}
-
-fn convert_stats(stats: &stats::DeviceStats, max_split_size: i64) -> DeviceStats {
-    DeviceStats {
-        allocation: convert_pool_stat(&stats.allocation),
-        segment: convert_pool_stat(&stats.segment),
-        active: convert_pool_stat(&stats.active),
-        inactive_split: convert_pool_stat(&stats.inactive_split),
-        allocated_bytes: convert_pool_stat(&stats.allocated_bytes),
-        reserved_bytes: convert_pool_stat(&stats.reserved_bytes),
-        active_bytes: convert_pool_stat(&stats.active_bytes),
-        inactive_split_bytes: convert_pool_stat(&stats.inactive_split_bytes),
-        requested_bytes: convert_pool_stat(&stats.requested_bytes),
-        oversize_allocations: convert_stat(stats.oversize_allocations),
-        oversize_segments: convert_stat(stats.oversize_segments),
-        num_alloc_retries: stats.num_alloc_retries,
-        num_ooms: stats.num_ooms,
-        num_sync_all_streams: stats.num_sync_all_streams,
-        num_device_alloc: stats.num_device_alloc,
-        num_device_free: stats.num_device_free,
-        num_oom_rejections: stats.num_oom_rejections,
-        max_split_size,
     }
 }

@@ -2,10 +2,13 @@
 //! on everything below, nothing depends on it.
 
 mod allocator;
+mod convert;
 mod outcome;
+mod records;
 
 pub use allocator::{Allocator, new_allocator};
 use outcome::{last_oom_report, take_error_message};
+use records::{Snapshot, Trace};
 
 #[cxx::bridge(namespace = "npualloc::ffi")]
 pub mod ffi {
@@ -126,6 +129,81 @@ pub mod ffi {
         max_split_size: i64,
     }
 
+    /// A memory pool as clients name it; (0, 0) is the default pool.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    struct MempoolId {
+        first: u64,
+        second: u64,
+    }
+
+    /// Reserved bytes of one private pool.
+    #[derive(Debug, Clone)]
+    struct PoolReserved {
+        pool: MempoolId,
+        bytes: StatTriple,
+    }
+
+    #[derive(Debug)]
+    struct CountOutcome {
+        value: usize,
+        status: Status,
+        code: i32,
+    }
+
+    /// A block in a snapshot. `context` is borrowed from the snapshot; 0 = none.
+    #[derive(Debug)]
+    struct BlockInfo {
+        size: usize,
+        requested_size: usize,
+        allocated: bool,
+        active: bool,
+        context: usize,
+    }
+
+    /// A segment in a snapshot; its blocks are `blocks[first_block..first_block + block_count]` of the
+    /// snapshot.
+    #[derive(Debug)]
+    struct SegmentInfo {
+        addr: usize,
+        total_size: usize,
+        requested_size: usize,
+        allocated_size: usize,
+        active_size: usize,
+        stream: usize,
+        is_large: bool,
+        is_expandable: bool,
+        pool: MempoolId,
+        first_block: usize,
+        block_count: usize,
+        context: usize,
+    }
+
+    /// What a trace entry says; the order is that of the stock allocator.
+    #[derive(Debug)]
+    #[repr(u8)]
+    enum TraceAction {
+        Alloc = 0,
+        FreeRequested = 1,
+        FreeCompleted = 2,
+        SegmentAlloc = 3,
+        SegmentFree = 4,
+        SegmentMap = 5,
+        SegmentUnmap = 6,
+        Snapshot = 7,
+        OutOfMemory = 8,
+    }
+
+    /// `context` is borrowed from the trace; 0 = none.
+    #[derive(Debug)]
+    struct TraceEntry {
+        action: TraceAction,
+        addr: usize,
+        size: usize,
+        stream: usize,
+        pool: MempoolId,
+        context: usize,
+    }
+
     unsafe extern "C++" {
         include!("npualloc/driver_table.h");
         #[namespace = "npualloc"]
@@ -156,6 +234,18 @@ pub mod ffi {
 
         fn allocate(self: &Allocator, device: i32, bytes: usize, stream: usize) -> AllocOutcome;
         fn deallocate(self: &Allocator, addr: usize) -> Outcome;
+        /// As `allocate`, from a private pool ((0, 0) = none) and with a context (0 = none), whose
+        /// ownership passes to the allocator in every case.
+        fn allocate_in(
+            self: &Allocator,
+            device: i32,
+            bytes: usize,
+            stream: usize,
+            pool: MempoolId,
+            context: usize,
+        ) -> AllocOutcome;
+        /// As `deallocate`, with a context, whose ownership passes to the allocator.
+        fn deallocate_with(self: &Allocator, addr: usize, context: usize) -> Outcome;
         fn record_stream(self: &Allocator, addr: usize, stream: StreamToken) -> Outcome;
         fn erase_stream(self: &Allocator, addr: usize, stream: StreamToken) -> Outcome;
         fn describe_block(self: &Allocator, addr: usize) -> BlockView;
@@ -165,6 +255,8 @@ pub mod ffi {
         fn erase_stream_by_handle(self: &Allocator, handle: usize, stream: StreamToken) -> Outcome;
 
         fn empty_cache(self: &Allocator, device: i32) -> Outcome;
+        /// As `empty_cache`, for one private pool only.
+        fn empty_pool(self: &Allocator, device: i32, pool: MempoolId) -> Outcome;
         fn cache_info(self: &Allocator, device: i32) -> CacheInfo;
         /// Returns every block that waits for events to its pool without waiting for them.
         fn drop_pending_events(self: &Allocator, device: i32) -> Outcome;
@@ -177,6 +269,52 @@ pub mod ffi {
         fn set_memory_fraction(self: &Allocator, device: i32, fraction: f64) -> Outcome;
         /// Applies settings at run time, as `torch.npu.memory._set_allocator_settings` does.
         fn apply_settings(self: &Allocator, settings: &str) -> Result<()>;
+
+        /// Makes the pool with one user, or adds a user. `external`: its memory comes from
+        /// `pool_malloc` of the driver table; only a new pool can have that.
+        fn create_or_incref_pool(
+            self: &Allocator,
+            device: i32,
+            pool: MempoolId,
+            external: bool,
+        ) -> Outcome;
+        fn release_pool(self: &Allocator, device: i32, pool: MempoolId) -> Outcome;
+        fn pool_use_count(self: &Allocator, device: i32, pool: MempoolId) -> CountOutcome;
+        fn set_use_on_oom(self: &Allocator, device: i32, pool: MempoolId, on: bool) -> Outcome;
+        fn set_no_split(self: &Allocator, device: i32, pool: MempoolId) -> Outcome;
+        /// `value` is 1 when the pool's live blocks are exactly `expected`.
+        fn check_pool_live_allocations(
+            self: &Allocator,
+            device: i32,
+            pool: MempoolId,
+            expected: &[usize],
+        ) -> CountOutcome;
+        /// Reserved bytes by private pool; empty for a wrong device.
+        fn reserved_by_pool(self: &Allocator, device: i32) -> Vec<PoolReserved>;
+
+        fn mark_capture_begin(self: &Allocator, device: i32) -> Outcome;
+        fn mark_capture_end(self: &Allocator, device: i32) -> Outcome;
+        /// Whether the calling thread's stream is being captured; false for a wrong device.
+        fn has_captures_underway(self: &Allocator, device: i32) -> bool;
+
+        /// Starts or stops recording on every device. `record`: 0 never, 1 state, 2 alloc, 3 all.
+        fn record_history(self: &Allocator, enabled: bool, capacity: usize, record: u8) -> Outcome;
+        fn is_history_enabled(self: &Allocator, device: i32) -> bool;
+        /// From now on entries are kept for `take_undelivered_trace` too, on every device.
+        fn attach_trace_trackers(self: &Allocator);
+
+        type Trace;
+        /// The recorded entries of a device, oldest first; empty for a wrong device.
+        fn trace(self: &Allocator, device: i32) -> Box<Trace>;
+        /// Takes the entries that the trackers have not seen.
+        fn take_undelivered_trace(self: &Allocator, device: i32) -> Box<Trace>;
+        fn entries(self: &Trace) -> Vec<TraceEntry>;
+
+        type Snapshot;
+        /// Every segment of a device (of one pool, unless (0, 0)); empty for a wrong device.
+        fn snapshot(self: &Allocator, device: i32, pool: MempoolId) -> Box<Snapshot>;
+        fn segments(self: &Snapshot) -> Vec<SegmentInfo>;
+        fn blocks(self: &Snapshot) -> Vec<BlockInfo>;
 
         /// From now on frees are dropped and the driver is not called: the runtime is going away.
         fn begin_process_exit(self: &Allocator);

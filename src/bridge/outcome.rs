@@ -32,7 +32,10 @@ pub(super) fn outcome(call: impl FnOnce() -> Result<()>) -> Outcome {
     }
 }
 
-pub(super) const OK: Outcome = Outcome { status: Status::Ok, code: 0 };
+pub(super) const OK: Outcome = Outcome {
+    status: Status::Ok,
+    code: 0,
+};
 
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic

@@ -45,7 +45,10 @@ impl DeviceAllocator {
         self.reap_before_allocation(&mut state);
         let pool = match pool {
             MempoolId::DEFAULT => PoolId::DEFAULT,
-            id => state.pools.find(id).ok_or(AllocError::UnknownPool { pool: id })?,
+            id => state
+                .pools
+                .find(id)
+                .ok_or(AllocError::UnknownPool { pool: id })?,
         };
         let request = state.request(bytes, self.pad, stream, pool);
         if let Some(id) = state.find(&request) {
@@ -58,10 +61,8 @@ impl DeviceAllocator {
 
     #[inline]
     fn reap_before_allocation(&self, state: &mut MutexGuard<'_, State>) {
-        if !(state.pending.is_empty() && state.deferred.is_empty())
-            && !state.settings.multi_stream_lazy_reclaim
-            && !self.in_capture(state)
-        {
+        let waiting = !state.pending.is_empty() || !state.deferred.is_empty();
+        if waiting && !state.settings.multi_stream_lazy_reclaim && !self.in_capture(state) {
             self.reap_events(state);
         }
     }
@@ -88,7 +89,11 @@ impl DeviceAllocator {
             }
             Ok(Err((Refusal::Policy, size))) => {
                 state.stats.num_oom_rejections += 1;
-                Err(AllocError::Rejected(Box::new(self.report(state, size, OUT_OF_MEMORY_CODE))))
+                Err(AllocError::Rejected(Box::new(self.report(
+                    state,
+                    size,
+                    OUT_OF_MEMORY_CODE,
+                ))))
             }
             Err(error) => {
                 self.unlock(state);
@@ -139,8 +144,7 @@ impl DeviceAllocator {
         // Pools opted in for overflow.
         if request.pool == PoolId::DEFAULT {
             for pool in state.pools.overflow_pools() {
-                let overflow =
-                    state.request(request.requested, self.pad, request.stream, pool);
+                let overflow = state.request(request.requested, self.pad, request.stream, pool);
                 if let Some(id) = state.find(&overflow) {
                     return Ok(Ok(state.hand_out(id, &overflow, context.clone())));
                 }
@@ -181,7 +185,11 @@ impl DeviceAllocator {
             .throw_on_npumalloc_oom
             .then_some(state.settings.per_process_memory_fraction);
         let huge_1g = state.settings.page_size_1g && !request.small;
-        let external = state.pools.get(request.pool).filter(|pool| pool.external).map(|p| p.id);
+        let external = state
+            .pools
+            .get(request.pool)
+            .filter(|pool| pool.external)
+            .map(|p| p.id);
         state.growing += size;
         state.pools.hold(request.pool);
         let answer: DriverResult<Option<usize>> = MutexGuard::unlocked(state, || {

@@ -54,11 +54,20 @@ impl State {
             while let Some(id) = next.some() {
                 let block = &self.arena[id];
                 ensure!(seen.insert(id), "block {id:?} is in two places");
-                ensure!(block.segment == segment_id, "block {id:?} names the wrong segment");
+                ensure!(
+                    block.segment == segment_id,
+                    "block {id:?} names the wrong segment"
+                );
                 ensure!(block.prev == prev, "block {id:?} has a wrong left link");
-                ensure!(block.addr == at, "gap or overlap before block {id:?} at {at:#x}");
+                ensure!(
+                    block.addr == at,
+                    "gap or overlap before block {id:?} at {at:#x}"
+                );
                 ensure!(block.size > 0, "block {id:?} is empty");
-                ensure!(block.size % MIN_BLOCK_SIZE == 0, "block {id:?} has an odd size");
+                ensure!(
+                    block.size % MIN_BLOCK_SIZE == 0,
+                    "block {id:?} has an odd size"
+                );
                 let free = block.state == BlockState::Free;
                 ensure!(!(free && prev_free), "free neighbours left of block {id:?}");
                 let list = &self.lists[block.list];
@@ -71,7 +80,10 @@ impl State {
                 (prev, prev_free, next) = (id, free, block.next);
             }
             let end = segment.addr + segment.size;
-            ensure!(at == end, "segment {segment_id:?} is tiled up to {at:#x}, not {end:#x}");
+            ensure!(
+                at == end,
+                "segment {segment_id:?} is tiled up to {at:#x}, not {end:#x}"
+            );
         }
         ensure!(
             seen.len() == self.arena.len(),
@@ -81,7 +93,11 @@ impl State {
         );
         spans.sort_unstable();
         for pair in spans.windows(2) {
-            ensure!(pair[0].0 + pair[0].1 <= pair[1].0, "segments overlap at {:#x}", pair[1].0);
+            ensure!(
+                pair[0].0 + pair[0].1 <= pair[1].0,
+                "segments overlap at {:#x}",
+                pair[1].0
+            );
         }
         Ok(())
     }
@@ -93,31 +109,70 @@ impl State {
             let (mut count, mut bytes) = (0, 0);
             for id in list.free.iter(&self.arena) {
                 let block = &self.arena[id];
-                ensure!(block.state == BlockState::Free, "listed block {id:?} is not free");
+                ensure!(
+                    block.state == BlockState::Free,
+                    "listed block {id:?} is not free"
+                );
                 ensure!(block.list == list_id, "block {id:?} is on a foreign list");
-                let fit = list.free.best_fit(block.size).map(|fit| self.arena[fit].size);
-                ensure!(fit == Some(block.size), "block {id:?} is not found by its own size");
+                let fit = list
+                    .free
+                    .best_fit(block.size)
+                    .map(|fit| self.arena[fit].size);
+                ensure!(
+                    fit == Some(block.size),
+                    "block {id:?} is not found by its own size"
+                );
                 count += 1;
                 bytes += block.size;
             }
-            ensure!(count == list.free.len(), "list {list_id:?} miscounts its blocks");
-            ensure!(bytes == list.free.bytes(), "list {list_id:?} miscounts its bytes");
+            ensure!(
+                count == list.free.len(),
+                "list {list_id:?} miscounts its blocks"
+            );
+            ensure!(
+                bytes == list.free.bytes(),
+                "list {list_id:?} miscounts its bytes"
+            );
             listed += count;
         }
-        let free = self.arena.iter().filter(|(_, b)| b.state == BlockState::Free).count();
-        ensure!(listed == free, "{free} free blocks, {listed} of them listed");
+        let free = self
+            .arena
+            .iter()
+            .filter(|(_, b)| b.state == BlockState::Free)
+            .count();
+        ensure!(
+            listed == free,
+            "{free} free blocks, {listed} of them listed"
+        );
         Ok(())
     }
 
     /// The map holds exactly the live blocks.
     fn check_live_map(&self) -> Check {
-        let live = self.arena.iter().filter(|(_, b)| b.state == BlockState::Live).count();
-        ensure!(live == self.live.len(), "{live} live blocks, {} in the map", self.live.len());
+        let live = self
+            .arena
+            .iter()
+            .filter(|(_, b)| b.state == BlockState::Live)
+            .count();
+        ensure!(
+            live == self.live.len(),
+            "{live} live blocks, {} in the map",
+            self.live.len()
+        );
         for (addr, id) in self.live.iter() {
             let block = &self.arena[id];
-            ensure!(block.state == BlockState::Live, "mapped block {id:?} is not live");
-            ensure!(block.addr == addr, "block {id:?} is mapped at a wrong address");
-            ensure!(self.live.get(addr) == Some(id), "block {id:?} can't be looked up");
+            ensure!(
+                block.state == BlockState::Live,
+                "mapped block {id:?} is not live"
+            );
+            ensure!(
+                block.addr == addr,
+                "block {id:?} is mapped at a wrong address"
+            );
+            ensure!(
+                self.live.get(addr) == Some(id),
+                "block {id:?} can't be looked up"
+            );
         }
         Ok(())
     }
@@ -130,12 +185,18 @@ impl State {
         for id in uses.chain(unfenced) {
             *waiting.entry(id).or_default() += 1;
         }
-        ensure!(self.pending.iter().count() == self.pending.len(), "pending events miscounted");
+        ensure!(
+            self.pending.iter().count() == self.pending.len(),
+            "pending events miscounted"
+        );
         let mut with_uses = 0;
         let mut missing = 0;
         for (id, block) in self.arena.iter() {
             let known = waiting.get(&id).copied().unwrap_or(0);
-            ensure!(known <= block.events, "block {id:?} has more events than it counts");
+            ensure!(
+                known <= block.events,
+                "block {id:?} has more events than it counts"
+            );
             missing += (block.events - known) as usize;
             ensure!(
                 (block.state == BlockState::Pending) == (block.events > 0),
@@ -151,7 +212,11 @@ impl State {
                 with_uses += 1;
             }
         }
-        ensure!(missing == self.detached, "{missing} events unaccounted for, {}", self.detached);
+        ensure!(
+            missing == self.detached,
+            "{missing} events unaccounted for, {}",
+            self.detached
+        );
         ensure!(with_uses == self.uses.len(), "stream uses leaked");
         Ok(())
     }
@@ -163,7 +228,10 @@ impl State {
         let mut segments: HashMap<PoolId, usize> = HashMap::new();
         for (id, segment) in self.segments.iter() {
             if segment.pool != PoolId::DEFAULT {
-                ensure!(self.pools.get(segment.pool).is_some(), "{id:?} is in a pool that is gone");
+                ensure!(
+                    self.pools.get(segment.pool).is_some(),
+                    "{id:?} is in a pool that is gone"
+                );
                 *bytes.entry(self.pools.id_of(segment.pool)).or_default() += segment.size as i64;
                 *segments.entry(segment.pool).or_default() += 1;
             }
@@ -171,11 +239,18 @@ impl State {
         for (id, pool) in self.pools.iter() {
             let held = segments.get(&id).copied().unwrap_or(0);
             ensure!(pool.segments >= held, "pool {id:?} miscounts its segments");
-            ensure!(self.growing > 0 || pool.segments == held, "pool {id:?} is held by nobody");
+            ensure!(
+                self.growing > 0 || pool.segments == held,
+                "pool {id:?} is held by nobody"
+            );
         }
         for (id, stat) in self.pools.reserved() {
             let held = bytes.get(&id).copied().unwrap_or(0);
-            ensure!(stat.current() == held, "pool {id:?} says {} bytes, recounted {held}", stat.current());
+            ensure!(
+                stat.current() == held,
+                "pool {id:?} says {} bytes, recounted {held}",
+                stat.current()
+            );
         }
         Ok(())
     }
@@ -184,7 +259,11 @@ impl State {
     fn check_stats(&self) -> Check {
         for small in [true, false] {
             let mut recount = [0i64; 9];
-            for (_, block) in self.arena.iter().filter(|(_, b)| self.lists[b.list].small == small) {
+            for (_, block) in self
+                .arena
+                .iter()
+                .filter(|(_, b)| self.lists[b.list].small == small)
+            {
                 let size = block.size as i64;
                 match block.state {
                     BlockState::Live => {
@@ -227,7 +306,10 @@ impl State {
                     "{name} of the {pool} pool says {}, recounted {expected}",
                     stat.current
                 );
-                ensure!(stat.peak >= stat.current, "{name} of the {pool} pool exceeds its peak");
+                ensure!(
+                    stat.peak >= stat.current,
+                    "{name} of the {pool} pool exceeds its peak"
+                );
             }
         }
         Ok(())

@@ -56,8 +56,11 @@ impl DeviceAllocator {
     /// none: the graph orders them.
     pub(super) fn fence_deferred(&self, state: &mut MutexGuard<'_, State>) {
         for id in std::mem::take(&mut state.deferred) {
-            let outside: Vec<_> =
-                state.take_uses(id).into_iter().filter(|used| !used.captured).collect();
+            let outside: Vec<_> = state
+                .take_uses(id)
+                .into_iter()
+                .filter(|used| !used.captured)
+                .collect();
             let inner = &mut **state;
             for used in outside {
                 inner.uses.add(&mut inner.arena[id], used.stream, false);

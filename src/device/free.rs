@@ -23,7 +23,9 @@ impl DeviceAllocator {
     #[inline]
     pub fn deallocate_with(&self, addr: usize, context: Option<Arc<Context>>) -> bool {
         let mut state = self.state.lock();
-        let Some(id) = state.live.remove(addr) else { return false };
+        let Some(id) = state.live.remove(addr) else {
+            return false;
+        };
         state.retire(id, context.as_ref());
         if state.arena[id].uses == NO_USES {
             state.complete_free(id, context.as_ref());
@@ -84,7 +86,9 @@ impl DeviceAllocator {
     /// this device.
     pub fn record_stream(&self, addr: usize, stream: StreamToken) -> bool {
         let mut state = self.state.lock();
-        let Some(id) = state.live.get(addr) else { return false };
+        let Some(id) = state.live.get(addr) else {
+            return false;
+        };
         let captured = self.in_capture(&state);
         let state = &mut *state;
         state.uses.add(&mut state.arena[id], stream, captured);
@@ -95,7 +99,9 @@ impl DeviceAllocator {
     /// a live block of this device.
     pub fn erase_stream(&self, addr: usize, stream: StreamToken) -> bool {
         let mut state = self.state.lock();
-        let Some(id) = state.live.get(addr) else { return false };
+        let Some(id) = state.live.get(addr) else {
+            return false;
+        };
         let state = &mut *state;
         state.uses.remove(&mut state.arena[id], stream);
         true
@@ -105,7 +111,9 @@ impl DeviceAllocator {
     /// event on `stream` out, so that it returns without waiting for it. False for a stale handle.
     pub fn erase_stream_of(&self, handle: BlockHandle, stream: StreamToken) -> bool {
         let mut state = self.state.lock();
-        let Some(id) = state.resolve(handle) else { return false };
+        let Some(id) = state.resolve(handle) else {
+            return false;
+        };
         if state.arena[id].state == BlockState::Live {
             let state = &mut *state;
             state.uses.remove(&mut state.arena[id], stream);

@@ -15,7 +15,9 @@ impl State {
             .filter(|(_, segment)| !segment.small && segment.pool == PoolId::DEFAULT)
             .filter(|(_, segment)| segment.idle_since <= tick && self.is_idle(segment.first))
             .map(|(id, segment)| {
-                let age = self.searches.wrapping_sub(self.arena[segment.first].free_since);
+                let age = self
+                    .searches
+                    .wrapping_sub(self.arena[segment.first].free_since);
                 (id, age, segment.size)
             })
             .collect()
@@ -26,9 +28,15 @@ impl DeviceAllocator {
     /// When more than the threshold's share of the limit is reserved: returns idle segments of more
     /// than average age until enough went back. The average is taken anew after each round.
     pub(super) fn collect_garbage(&self, state: &mut MutexGuard<'_, State>) -> Result<()> {
-        let Some(limit) = state.limit else { return Ok(()) };
+        let Some(limit) = state.limit else {
+            return Ok(());
+        };
         let threshold = (state.settings.garbage_collection_threshold * limit as f64) as usize;
-        let Some(target) = state.reserved().checked_sub(threshold).filter(|over| *over > 0) else {
+        let Some(target) = state
+            .reserved()
+            .checked_sub(threshold)
+            .filter(|over| *over > 0)
+        else {
             return Ok(());
         };
         let tick = state.tick;

@@ -36,7 +36,10 @@ impl State {
         let block = &self.arena[id];
         let segment = self.segments.get(block.segment)?;
         Some(BlockView {
-            handle: BlockHandle { block: id, generation: block.generation },
+            handle: BlockHandle {
+                block: id,
+                generation: block.generation,
+            },
             addr: block.addr,
             size: block.size,
             requested: block.requested,

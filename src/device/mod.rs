@@ -47,7 +47,12 @@ pub struct DeviceAllocator {
 impl DeviceAllocator {
     /// An allocator that holds nothing yet. Asks the driver for the capacity when a memory fraction is
     /// configured.
-    pub fn new(id: DeviceId, driver: Arc<dyn Driver>, settings: Settings, pad: usize) -> Result<Self> {
+    pub fn new(
+        id: DeviceId,
+        driver: Arc<dyn Driver>,
+        settings: Settings,
+        pad: usize,
+    ) -> Result<Self> {
         let fraction = settings.per_process_memory_fraction;
         let device = Self {
             id,
@@ -99,7 +104,9 @@ impl DeviceAllocator {
 
     /// The share of the device's memory this process may reserve.
     pub fn memory_fraction(&self) -> Result<f64> {
-        let Some(limit) = self.state.lock().limit else { return Ok(1.0) };
+        let Some(limit) = self.state.lock().limit else {
+            return Ok(1.0);
+        };
         let total = self.driver.memory_info(self.id)?.total;
         Ok(limit as f64 / total as f64)
     }

@@ -12,7 +12,10 @@ impl DeviceAllocator {
     /// allocator of its own, which only a new pool can have.
     pub fn create_or_incref_pool(&self, id: MempoolId, external: bool) -> Result<()> {
         if id == MempoolId::DEFAULT {
-            return Err(AllocError::PoolState { what: "not a private pool:", pool: id });
+            return Err(AllocError::PoolState {
+                what: "not a private pool:",
+                pool: id,
+            });
         }
         let mut state = self.state.lock();
         let Some(pool) = state.pools.find(id) else {
@@ -28,27 +31,39 @@ impl DeviceAllocator {
                 private.use_count += 1;
                 Ok(())
             }
-            _ => Err(AllocError::PoolState { what: "pool is no longer in use:", pool: id }),
+            _ => Err(AllocError::PoolState {
+                what: "pool is no longer in use:",
+                pool: id,
+            }),
         }
     }
 
     /// Takes a user away. Without users the pool's idle memory may go back to the driver.
     pub fn release_pool(&self, id: MempoolId) -> Result<()> {
         let mut state = self.state.lock();
-        let pool = state.pools.find(id).ok_or(AllocError::UnknownPool { pool: id })?;
+        let pool = state
+            .pools
+            .find(id)
+            .ok_or(AllocError::UnknownPool { pool: id })?;
         match state.pools.get_mut(pool) {
             Some(private) if private.use_count > 0 => {
                 private.use_count -= 1;
                 Ok(())
             }
-            _ => Err(AllocError::PoolState { what: "pool was already released:", pool: id }),
+            _ => Err(AllocError::PoolState {
+                what: "pool was already released:",
+                pool: id,
+            }),
         }
     }
 
     /// Number of users of the pool.
     pub fn pool_use_count(&self, id: MempoolId) -> Result<u32> {
         let state = self.state.lock();
-        let pool = state.pools.find(id).ok_or(AllocError::UnknownPool { pool: id })?;
+        let pool = state
+            .pools
+            .find(id)
+            .ok_or(AllocError::UnknownPool { pool: id })?;
         Ok(state.pools.get(pool).map_or(0, |pool| pool.use_count))
     }
 
@@ -69,14 +84,19 @@ impl DeviceAllocator {
         expected: &HashSet<usize>,
     ) -> Result<bool> {
         let state = self.state.lock();
-        let pool = state.pools.find(id).ok_or(AllocError::UnknownPool { pool: id })?;
+        let pool = state
+            .pools
+            .find(id)
+            .ok_or(AllocError::UnknownPool { pool: id })?;
         let mut live = state
             .arena
             .iter()
             .filter(|(_, block)| block.state == BlockState::Live)
             .filter(|(_, block)| state.lists[block.list].pool == pool)
             .map(|(_, block)| block.addr);
-        let count = live.try_fold(0, |count, addr| expected.contains(&addr).then_some(count + 1));
+        let count = live.try_fold(0, |count, addr| {
+            expected.contains(&addr).then_some(count + 1)
+        });
         Ok(count == Some(expected.len()))
     }
 
@@ -102,11 +122,22 @@ impl DeviceAllocator {
 
     /// Reserved bytes by private pool.
     pub fn reserved_by_pool(&self) -> Vec<(MempoolId, crate::stats::PoolStat)> {
-        self.state.lock().pools.reserved().map(|(id, stat)| (id, *stat)).collect()
+        self.state
+            .lock()
+            .pools
+            .reserved()
+            .map(|(id, stat)| (id, *stat))
+            .collect()
     }
 
     /// Whether the pool exists (the default one always does).
     pub fn has_pool(&self, id: MempoolId) -> bool {
-        id == MempoolId::DEFAULT || self.state.lock().pools.find(id).is_some_and(PoolId::is_some)
+        id == MempoolId::DEFAULT
+            || self
+                .state
+                .lock()
+                .pools
+                .find(id)
+                .is_some_and(PoolId::is_some)
     }
 }

@@ -34,7 +34,11 @@ impl DeviceAllocator {
         let everything = pool == MempoolId::DEFAULT;
         MutexGuard::unlocked(state, || {
             self.driver.synchronize_device(self.id)?;
-            if everything { self.driver.release_external_caches(self.id) } else { Ok(()) }
+            if everything {
+                self.driver.release_external_caches(self.id)
+            } else {
+                Ok(())
+            }
         })?;
         let capturing = self.in_capture(state);
         let only = state.pools.find(pool);
@@ -96,7 +100,9 @@ impl DeviceAllocator {
             if released >= wanted {
                 break;
             }
-            let Some(segment) = state.segments.get(id) else { continue };
+            let Some(segment) = state.segments.get(id) else {
+                continue;
+            };
             let (size, settled) = (segment.size, segment.idle_since <= tick);
             if settled && self.release_segment(state, id)? {
                 released += size;
@@ -111,8 +117,14 @@ impl DeviceAllocator {
         state: &mut MutexGuard<'_, State>,
         id: SegmentId,
     ) -> Result<bool> {
-        let Some((segment, context)) = state.remove_segment(id, None) else { return Ok(false) };
-        let pool = state.pools.get(segment.pool).filter(|pool| pool.external).map(|pool| pool.id);
+        let Some((segment, context)) = state.remove_segment(id, None) else {
+            return Ok(false);
+        };
+        let pool = state
+            .pools
+            .get(segment.pool)
+            .filter(|pool| pool.external)
+            .map(|pool| pool.id);
         // The pool must be there if the segment has to come back.
         state.pools.hold(segment.pool);
         let freed = MutexGuard::unlocked(state, || match pool {

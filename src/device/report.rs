@@ -26,7 +26,12 @@ pub fn format_size(bytes: usize) -> String {
 impl DeviceAllocator {
     /// Builds the report: reads the bookkeeping, then asks the driver with the lock released.
     #[cold]
-    pub(super) fn report(&self, state: MutexGuard<'_, State>, alloc_size: usize, code: i32) -> OomReport {
+    pub(super) fn report(
+        &self,
+        state: MutexGuard<'_, State>,
+        alloc_size: usize,
+        code: i32,
+    ) -> OomReport {
         let limit = state.limit;
         let allocated = state.stats.allocated_bytes.current() as usize;
         let active = state.stats.active_bytes.current() as usize;
@@ -37,8 +42,9 @@ impl DeviceAllocator {
             .driver
             .memory_info(self.id)
             .unwrap_or(MemoryInfo { free: 0, total: 0 });
-        let allowed =
-            limit.map(|limit| format!("{} allowed; ", format_size(limit))).unwrap_or_default();
+        let allowed = limit
+            .map(|limit| format!("{} allowed; ", format_size(limit)))
+            .unwrap_or_default();
         let message = format!(
             "NPU out of memory. Tried to allocate {} (NPU {}; {} total capacity; {} already allocated; \
              {} current active; {} free; {allowed}{} reserved in total by PyTorch).\

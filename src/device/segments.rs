@@ -33,12 +33,15 @@ impl State {
         self.arena[id].free_since = self.searches;
         self.lists[request.list].free.insert(&mut self.arena, id);
         self.stats.segment.increase(request.small, 1);
-        self.stats.reserved_bytes.increase(request.small, size as i64);
+        self.stats
+            .reserved_bytes
+            .increase(request.small, size as i64);
         self.stats.num_device_alloc += 1;
         if size >= self.settings.max_split_size {
             self.stats.oversize_segments.increase(1);
         }
-        self.pools.count_segment(request.pool, request.small, size as i64);
+        self.pools
+            .count_segment(request.pool, request.small, size as i64);
         if self.history.active {
             if let Some(context) = context {
                 self.history.segments.insert(segment, context.clone());
@@ -70,12 +73,15 @@ impl State {
         self.lists[list].free.remove(&mut self.arena, block);
         self.arena.remove(block);
         self.stats.segment.decrease(segment.small, 1);
-        self.stats.reserved_bytes.decrease(segment.small, size as i64);
+        self.stats
+            .reserved_bytes
+            .decrease(segment.small, size as i64);
         self.stats.num_device_free += 1;
         if size >= self.settings.max_split_size {
             self.stats.oversize_segments.decrease(1);
         }
-        self.pools.count_segment(segment.pool, segment.small, -(size as i64));
+        self.pools
+            .count_segment(segment.pool, segment.small, -(size as i64));
         Some((segment, own))
     }
 

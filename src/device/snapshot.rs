@@ -67,7 +67,14 @@ impl DeviceAllocator {
             let size = infos.iter().map(|info| info.active_size).sum();
             let stream = StreamKey(0);
             let action = Action::Snapshot;
-            state.history.push(TraceEntry { action, addr: 0, size, stream, pool, context: None });
+            state.history.push(TraceEntry {
+                action,
+                addr: 0,
+                size,
+                stream,
+                pool,
+                context: None,
+            });
         }
         self.unlock(state);
         infos

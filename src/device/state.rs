@@ -97,13 +97,27 @@ impl State {
 
     /// Rounds a request and finds the list that serves it.
     #[inline]
-    pub fn request(&mut self, bytes: usize, pad: usize, stream: StreamKey, pool: PoolId) -> Request {
+    pub fn request(
+        &mut self,
+        bytes: usize,
+        pad: usize,
+        stream: StreamKey,
+        pool: PoolId,
+    ) -> Request {
         let size = self.settings.round_size(bytes, pad);
         let small = size <= SMALL_SIZE;
         let list = self.lists.of(pool, stream, small);
         let no_split =
             pool != PoolId::DEFAULT && self.pools.get(pool).is_some_and(|pool| pool.no_split);
-        Request { requested: bytes, size, stream, pool, list, small, no_split }
+        Request {
+            requested: bytes,
+            size,
+            stream,
+            pool,
+            list,
+            small,
+            no_split,
+        }
     }
 
     /// The best free block for the request, still in its list.

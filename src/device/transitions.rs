@@ -30,13 +30,17 @@ impl State {
             self.arena[id].free_since = self.searches;
             self.lists[request.list].free.insert(&mut self.arena, id);
             if was_split {
-                self.stats.inactive_split_bytes.decrease(small, request.size as i64);
+                self.stats
+                    .inactive_split_bytes
+                    .decrease(small, request.size as i64);
             } else {
                 self.stats.inactive_split_bytes.increase(small, rest as i64);
                 self.stats.inactive_split.increase(small, 1);
             }
         } else if was_split {
-            self.stats.inactive_split_bytes.decrease(small, whole as i64);
+            self.stats
+                .inactive_split_bytes
+                .decrease(small, whole as i64);
             self.stats.inactive_split.decrease(small, 1);
         }
         self.make_live(block, request, context)
@@ -90,7 +94,9 @@ impl State {
         stats.allocated_bytes.increase(request.small, size);
         stats.active.increase(request.small, 1);
         stats.active_bytes.increase(request.small, size);
-        stats.requested_bytes.increase(request.small, request.requested as i64);
+        stats
+            .requested_bytes
+            .increase(request.small, request.requested as i64);
         if self.history.active {
             if let Some(context) = &context {
                 self.history.blocks.insert(id, context.clone());

@@ -47,7 +47,10 @@ pub struct FakeDriver {
 impl FakeDriver {
     /// Devices of `capacity` bytes each.
     pub fn new(capacity: usize) -> Self {
-        Self { capacity, inner: Mutex::new(Inner::default()) }
+        Self {
+            capacity,
+            inner: Mutex::new(Inner::default()),
+        }
     }
 
     /// The `n`-th driver call from now (0 = the next one) fails with `code`.
@@ -74,7 +77,10 @@ impl FakeDriver {
     /// Driver allocations held on a device: count and bytes.
     pub fn held(&self, device: u32) -> (usize, usize) {
         let inner = self.inner.lock();
-        inner.devices.get(&device).map_or((0, 0), |d| (d.held.len(), d.used))
+        inner
+            .devices
+            .get(&device)
+            .map_or((0, 0), |d| (d.held.len(), d.used))
     }
 
     /// Submits work to a stream: events recorded from now on wait for it.
@@ -115,7 +121,10 @@ impl Driver for FakeDriver {
         let capacity = self.capacity;
         let slot = inner.devices.entry(device.0).or_default();
         if bytes > capacity - slot.used {
-            return Err(DriverError { call: "malloc", code: OUT_OF_MEMORY_CODE });
+            return Err(DriverError {
+                call: "malloc",
+                code: OUT_OF_MEMORY_CODE,
+            });
         }
         let addr = (device.0 as usize + 1) * DEVICE_STRIDE + slot.next;
         slot.next += bytes.next_multiple_of(SEGMENT_ALIGN);
@@ -132,14 +141,20 @@ impl Driver for FakeDriver {
                 slot.used -= bytes;
                 Ok(())
             }
-            None => Err(DriverError { call: "free", code: 107_000 }),
+            None => Err(DriverError {
+                call: "free",
+                code: 107_000,
+            }),
         }
     }
 
     fn memory_info(&self, device: DeviceId) -> DriverResult<MemoryInfo> {
         let inner = self.enter("memory_info")?;
         let used = inner.devices.get(&device.0).map_or(0, |d| d.used);
-        Ok(MemoryInfo { free: self.capacity - used, total: self.capacity })
+        Ok(MemoryInfo {
+            free: self.capacity - used,
+            total: self.capacity,
+        })
     }
 
     fn synchronize_device(&self, _device: DeviceId) -> DriverResult<()> {

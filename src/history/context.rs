@@ -15,7 +15,12 @@ pub struct Context {
 impl Context {
     /// Takes ownership of `handle`; `None` for 0.
     pub fn adopt(handle: usize, drop: &DropContext) -> Option<Arc<Self>> {
-        (handle != 0).then(|| Arc::new(Self { handle, drop: drop.clone() }))
+        (handle != 0).then(|| {
+            Arc::new(Self {
+                handle,
+                drop: drop.clone(),
+            })
+        })
     }
 
     /// The client's handle, valid while this lives.

@@ -4,5 +4,5 @@
 mod context;
 mod ring;
 
-pub use context::Context;
+pub use context::{Context, DropContext};
 pub use ring::{Action, History, RecordContext, TraceEntry};

@@ -102,16 +102,19 @@ impl History {
     /// Starts or stops recording; entries so far are dropped. `capacity` is at least 1.
     pub fn configure(&mut self, enabled: bool, capacity: usize, record: RecordContext) {
         self.enabled = enabled;
-        self.record = if enabled { record } else { RecordContext::Never };
+        self.record = if enabled {
+            record
+        } else {
+            RecordContext::Never
+        };
         self.capacity = capacity.max(1);
         self.next = 0;
         let entries = std::mem::take(&mut self.ring);
-        self.graveyard.extend(entries.into_iter().filter_map(|entry| entry.context));
+        self.graveyard
+            .extend(entries.into_iter().filter_map(|entry| entry.context));
         // Contexts of blocks still active must leave with their blocks.
-        self.active = self.enabled
-            || self.trackers
-            || !self.blocks.is_empty()
-            || !self.segments.is_empty();
+        self.active =
+            self.enabled || self.trackers || !self.blocks.is_empty() || !self.segments.is_empty();
     }
 
     /// From now on entries are kept for trackers too.
@@ -187,7 +190,13 @@ mod tests {
         for addr in 0..5 {
             history.push(entry(addr));
         }
-        assert_eq!(history.entries().map(|entry| entry.addr).collect::<Vec<_>>(), [2, 3, 4]);
+        assert_eq!(
+            history
+                .entries()
+                .map(|entry| entry.addr)
+                .collect::<Vec<_>>(),
+            [2, 3, 4]
+        );
         history.configure(true, 3, RecordContext::All);
         assert_eq!(history.entries().count(), 0);
     }

@@ -49,20 +49,33 @@ impl FreeLists {
 
     #[cold]
     fn find_or_make(&mut self, pool: PoolId, stream: StreamKey) -> ListId {
-        if let Some(at) = self.pairs.iter().position(|p| p.stream == stream && p.pool == pool) {
+        if let Some(at) = self
+            .pairs
+            .iter()
+            .position(|p| p.stream == stream && p.pool == pool)
+        {
             self.last = at;
             return self.pairs[at].small;
         }
         let first = self.vacant.pop().unwrap_or(ListId(self.lists.len() as u32));
         for (at, small) in [(first.index(), true), (first.index() + 1, false)] {
-            let list = FreeList { pool, stream, small, free: FreeIndex::default() };
+            let list = FreeList {
+                pool,
+                stream,
+                small,
+                free: FreeIndex::default(),
+            };
             match self.lists.get_mut(at) {
                 Some(slot) => *slot = list,
                 None => self.lists.push(list),
             }
         }
         self.last = self.pairs.len();
-        self.pairs.push(Pair { pool, stream, small: first });
+        self.pairs.push(Pair {
+            pool,
+            stream,
+            small: first,
+        });
         first
     }
 
@@ -80,7 +93,10 @@ impl FreeLists {
 
     /// Every list.
     pub fn iter(&self) -> impl Iterator<Item = (ListId, &FreeList)> {
-        self.lists.iter().enumerate().map(|(index, list)| (ListId(index as u32), list))
+        self.lists
+            .iter()
+            .enumerate()
+            .map(|(index, list)| (ListId(index as u32), list))
     }
 }
 

@@ -79,7 +79,10 @@ impl PoolTable {
 
     /// Forgets a pool.
     pub fn remove(&mut self, pool: PoolId) {
-        if let Some(slot) = pool.index().checked_sub(1).and_then(|at| self.slots.get_mut(at))
+        if let Some(slot) = pool
+            .index()
+            .checked_sub(1)
+            .and_then(|at| self.slots.get_mut(at))
             && let Some(removed) = slot.take()
         {
             self.by_id.remove(&removed.id);
@@ -137,7 +140,9 @@ impl PoolTable {
 
     /// Counts a segment that the pool gained (`bytes` > 0) or lost.
     pub fn count_segment(&mut self, pool: PoolId, small: bool, bytes: i64) {
-        let Some(private) = self.get_mut(pool) else { return };
+        let Some(private) = self.get_mut(pool) else {
+            return;
+        };
         if bytes > 0 {
             private.segments += 1;
         } else {
@@ -154,7 +159,9 @@ impl PoolTable {
 
     /// Forgets accumulated statistics.
     pub fn reset_accumulated(&mut self) {
-        self.reserved.values_mut().for_each(PoolStat::reset_accumulated);
+        self.reserved
+            .values_mut()
+            .for_each(PoolStat::reset_accumulated);
         self.forget_gone();
     }
 

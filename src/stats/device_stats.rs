@@ -58,7 +58,9 @@ impl DeviceStats {
 
     /// Forgets accumulated values and event counts.
     pub fn reset_accumulated(&mut self) {
-        self.pool_stats().into_iter().for_each(PoolStat::reset_accumulated);
+        self.pool_stats()
+            .into_iter()
+            .for_each(PoolStat::reset_accumulated);
         self.oversize_allocations.reset_accumulated();
         self.oversize_segments.reset_accumulated();
         self.num_alloc_retries = 0;

@@ -43,7 +43,9 @@ impl StreamUses {
             return false;
         }
         let slot = &mut self.slots[block.uses as usize];
-        let Some(at) = slot.iter().position(|used| used.stream == stream) else { return false };
+        let Some(at) = slot.iter().position(|used| used.stream == stream) else {
+            return false;
+        };
         slot.remove(at);
         if slot.is_empty() {
             self.release(block);
@@ -53,7 +55,11 @@ impl StreamUses {
 
     /// The uses recorded for `block`.
     pub fn of(&self, block: &Block) -> &[Use] {
-        if block.uses == NO_USES { &[] } else { &self.slots[block.uses as usize] }
+        if block.uses == NO_USES {
+            &[]
+        } else {
+            &self.slots[block.uses as usize]
+        }
     }
 
     /// Forgets every use of `block`.

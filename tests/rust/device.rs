@@ -264,11 +264,17 @@ fn a_handle_outlives_the_free_until_the_events_are_over() {
     assert!(device.erase_stream_of(handle, SIDE));
     device.check_consistency().expect("consistent");
     assert_eq!(device.allocate(30 * MIB, S0).expect("fits"), a);
-    assert!(device.describe_handle(handle).is_none(), "the handle of a former tenant");
+    assert!(
+        device.describe_handle(handle).is_none(),
+        "the handle of a former tenant"
+    );
     assert!(!device.erase_stream_of(handle, SIDE));
 }
 
-const POOL: MempoolId = MempoolId { first: 0, second: 1 };
+const POOL: MempoolId = MempoolId {
+    first: 0,
+    second: 1,
+};
 
 #[test]
 fn a_private_pool_keeps_its_memory_to_itself_until_released() {
@@ -283,7 +289,12 @@ fn a_private_pool_keeps_its_memory_to_itself_until_released() {
     // In use: its idle memory stays, the default pool's goes.
     device.empty_cache(MempoolId::DEFAULT).expect("works");
     assert_eq!(driver.held(0), (1, 32 * MIB));
-    assert_eq!(device.allocate_in(30 * MIB, S0, POOL, None).expect("cached"), private);
+    assert_eq!(
+        device
+            .allocate_in(30 * MIB, S0, POOL, None)
+            .expect("cached"),
+        private
+    );
     device.release_pool(POOL).expect("was in use");
     device.deallocate(private);
     device.check_consistency().expect("consistent");
@@ -296,8 +307,14 @@ fn a_private_pool_keeps_its_memory_to_itself_until_released() {
 #[test]
 fn pool_calls_out_of_order_are_refused() {
     let (_, device) = device(GIB);
-    let other = MempoolId { first: 3, second: 0 };
-    assert!(matches!(device.release_pool(other), Err(AllocError::UnknownPool { .. })));
+    let other = MempoolId {
+        first: 3,
+        second: 0,
+    };
+    assert!(matches!(
+        device.release_pool(other),
+        Err(AllocError::UnknownPool { .. })
+    ));
     assert!(matches!(
         device.allocate_in(1, S0, other, None),
         Err(AllocError::UnknownPool { .. })
@@ -308,8 +325,14 @@ fn pool_calls_out_of_order_are_refused() {
     assert_eq!(device.pool_use_count(other).expect("known"), 2);
     device.release_pool(other).expect("in use");
     device.release_pool(other).expect("in use");
-    assert!(matches!(device.release_pool(other), Err(AllocError::PoolState { .. })));
-    assert!(matches!(device.mark_capture_end(), Err(AllocError::NoCapture { .. })));
+    assert!(matches!(
+        device.release_pool(other),
+        Err(AllocError::PoolState { .. })
+    ));
+    assert!(matches!(
+        device.mark_capture_end(),
+        Err(AllocError::NoCapture { .. })
+    ));
 }
 
 #[test]
@@ -318,9 +341,15 @@ fn an_overflow_pool_serves_others_before_memory_runs_out() {
     device.create_or_incref_pool(POOL, false).expect("new");
     let private = device.allocate_in(40 * MIB, S0, POOL, None).expect("fits");
     device.deallocate(private);
-    assert!(device.allocate(40 * MIB, S0).is_err(), "the pool did not opt in");
+    assert!(
+        device.allocate(40 * MIB, S0).is_err(),
+        "the pool did not opt in"
+    );
     device.set_use_on_oom(POOL, true);
-    assert_eq!(device.allocate(40 * MIB, S0).expect("from the pool"), private);
+    assert_eq!(
+        device.allocate(40 * MIB, S0).expect("from the pool"),
+        private
+    );
     assert_eq!(driver.held(0).0, 1);
 }
 
@@ -347,7 +376,10 @@ fn during_a_capture_events_wait_until_it_has_ended() {
     device.deallocate(b);
     device.check_consistency().expect("consistent");
     device.allocate(100, S0).expect("fits");
-    assert_eq!(driver.calls("event_record") + driver.calls("event_query"), 0);
+    assert_eq!(
+        driver.calls("event_record") + driver.calls("event_query"),
+        0
+    );
     driver.set_capturing(false);
     device.mark_capture_end().expect("under way");
     // b was used on the side stream within the capture only: it is free at once. a needs its event.
@@ -369,7 +401,11 @@ fn history_shows_what_happened_in_order() {
     driver.submit(SIDE);
     device.deallocate(a);
     device.empty_cache(MempoolId::DEFAULT).expect("works");
-    let actions: Vec<_> = device.trace().iter().map(|entry| (entry.action, entry.size)).collect();
+    let actions: Vec<_> = device
+        .trace()
+        .iter()
+        .map(|entry| (entry.action, entry.size))
+        .collect();
     assert_eq!(
         actions,
         [
@@ -396,14 +432,27 @@ fn a_snapshot_shows_every_block() {
     let snapshot = device.snapshot(MempoolId::DEFAULT);
     assert_eq!(snapshot.len(), 1);
     let segment = &snapshot[0];
-    assert_eq!((segment.addr, segment.total_size, segment.large), (a, 20 * MIB, true));
-    assert_eq!((segment.allocated_size, segment.active_size), (4 * MIB + 512, 8 * MIB + 1024));
+    assert_eq!(
+        (segment.addr, segment.total_size, segment.large),
+        (a, 20 * MIB, true)
+    );
+    assert_eq!(
+        (segment.allocated_size, segment.active_size),
+        (4 * MIB + 512, 8 * MIB + 1024)
+    );
     assert_eq!(segment.requested_size, 8 * MIB);
-    let blocks: Vec<_> =
-        segment.blocks.iter().map(|block| (block.size, block.allocated, block.active)).collect();
+    let blocks: Vec<_> = segment
+        .blocks
+        .iter()
+        .map(|block| (block.size, block.allocated, block.active))
+        .collect();
     let rest = 12 * MIB - 1024;
     assert_eq!(
         blocks,
-        [(4 * MIB + 512, true, true), (4 * MIB + 512, false, true), (rest, false, false)]
+        [
+            (4 * MIB + 512, true, true),
+            (4 * MIB + 512, false, true),
+            (rest, false, false)
+        ]
     );
 }

@@ -21,7 +21,11 @@ unsafe impl Send for ForeignDriver {}
 unsafe impl Sync for ForeignDriver {}
 
 fn check(call: &'static str, code: i32) -> DriverResult<()> {
-    if code == 0 { Ok(()) } else { Err(DriverError { call, code }) }
+    if code == 0 {
+        Ok(())
+    } else {
+        Err(DriverError { call, code })
+    }
 }
 
 impl ForeignDriver {
