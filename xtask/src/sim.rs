@@ -65,7 +65,12 @@ pub fn build(repo_root: &Path, target_dir: &Path) -> Result<SimDir> {
 
     let preload = out.join("libimport_fix.so");
     let fix = source.join("preload/import_fix.cpp");
-    link_shared(&preload, &[&fix], &[], &["-std=c++17", "-O2", "-fvisibility=hidden"])?;
+    link_shared(
+        &preload,
+        &[&fix],
+        &[],
+        &["-std=c++17", "-O2", "-fvisibility=hidden"],
+    )?;
     Ok(SimDir { lib_dir, preload })
 }
 
@@ -86,8 +91,13 @@ pub fn env(sim: &SimDir) -> Vec<(String, String)> {
 /// `first` in front of a colon-separated variable, once.
 fn prepend(variable: &str, first: &str) -> String {
     let old = env::var(variable).unwrap_or_default();
-    let rest = old.split(':').filter(|part| !part.is_empty() && *part != first);
-    std::iter::once(first).chain(rest).collect::<Vec<_>>().join(":")
+    let rest = old
+        .split(':')
+        .filter(|part| !part.is_empty() && *part != first);
+    std::iter::once(first)
+        .chain(rest)
+        .collect::<Vec<_>>()
+        .join(":")
 }
 
 fn cargo_build(repo_root: &Path, target_dir: &Path) -> Result<()> {
@@ -95,7 +105,14 @@ fn cargo_build(repo_root: &Path, target_dir: &Path) -> Result<()> {
     let mut command = Command::new(cargo);
     command
         .current_dir(repo_root)
-        .args(["build", "--quiet", "--release", "--package", "cann-sim", "--lib"])
+        .args([
+            "build",
+            "--quiet",
+            "--release",
+            "--package",
+            "cann-sim",
+            "--lib",
+        ])
         .arg("--target-dir")
         .arg(target_dir);
     run(&mut command)
@@ -103,17 +120,18 @@ fn cargo_build(repo_root: &Path, target_dir: &Path) -> Result<()> {
 
 /// Compiles and links `sources` into a shared library, unless it is newer than
 /// all of them and was made by the same command.
-fn link_shared(
-    output: &Path,
-    sources: &[&Path],
-    needed: &[&Path],
-    flags: &[&str],
-) -> Result<()> {
-    let name = output.file_name().context("library without a name")?.to_string_lossy();
+fn link_shared(output: &Path, sources: &[&Path], needed: &[&Path], flags: &[&str]) -> Result<()> {
+    let name = output
+        .file_name()
+        .context("library without a name")?
+        .to_string_lossy();
     let compiler = env::var_os("CXX").unwrap_or_else(|| "c++".into());
     let temporary = output.with_extension(format!("so.{}", std::process::id()));
     let mut command = Command::new(compiler);
-    command.args(["-shared", "-fPIC"]).args(flags).arg(format!("-Wl,-soname,{name}"));
+    command
+        .args(["-shared", "-fPIC"])
+        .args(flags)
+        .arg(format!("-Wl,-soname,{name}"));
     command.args(sources);
     // The companions use no symbol of what they depend on, so the linker must
     // be told to keep the dependency.
@@ -137,7 +155,9 @@ fn link_shared(
 fn newer_than_all(output: &Path, sources: &[&Path]) -> bool {
     let time = |path: &Path| fs::metadata(path).and_then(|m| m.modified());
     let Ok(made) = time(output) else { return false };
-    sources.iter().all(|source| time(source).is_ok_and(|t| t <= made))
+    sources
+        .iter()
+        .all(|source| time(source).is_ok_and(|t| t <= made))
 }
 
 /// Copies by way of a rename, so that a process that has the old file mapped
@@ -160,7 +180,9 @@ fn write_if_changed(path: &Path, text: &str) -> Result<()> {
 }
 
 fn run(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("start {command:?}"))?;
+    let status = command
+        .status()
+        .with_context(|| format!("start {command:?}"))?;
     if !status.success() {
         bail!("{command:?} failed: {status}");
     }

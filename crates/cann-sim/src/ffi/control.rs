@@ -1,0 +1,1 @@
+//! The control API declared in `include/cann_sim.h`.

@@ -1,0 +1,195 @@
+//! Events.
+
+use std::ffi::{c_uint, c_void};
+
+use ascend_rs_sys::{
+    ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_EVENT_RECORDED_STATUS_COMPLETE,
+    ACL_EVENT_RECORDED_STATUS_NOT_READY, ACL_EVENT_WAIT_STATUS_COMPLETE,
+    ACL_EVENT_WAIT_STATUS_NOT_READY, aclError, aclrtIpcEventHandle,
+};
+
+use super::memory::after_wait;
+use super::{put, required, stream_of};
+use crate::model::cost::CallKind;
+use crate::model::error::fail;
+use crate::process::{self, enter};
+
+fn create(event: *mut *mut c_void, flag: u32, extended: bool) -> aclError {
+    enter(CallKind::CreateEvent, 0, |sim| {
+        let out = required(event)?;
+        if flag & !0x7F != 0 {
+            return fail(ACL_ERROR_INVALID_PARAM, "unknown event flags");
+        }
+        put(
+            out,
+            sim.add_event(process::device()?, flag, extended)? as *mut c_void,
+        );
+        Ok(())
+    })
+}
+
+/// `aclrtCreateEvent`
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtCreateEvent(event: *mut *mut c_void) -> aclError {
+    create(event, 0x8, false)
+}
+
+/// `aclrtCreateEventWithFlag`
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtCreateEventWithFlag(event: *mut *mut c_void, flag: u32) -> aclError {
+    create(event, flag, false)
+}
+
+/// `aclrtCreateEventExWithFlag`
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtCreateEventExWithFlag(event: *mut *mut c_void, flag: u32) -> aclError {
+    create(event, flag, true)
+}
+
+/// `aclrtDestroyEvent`
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtDestroyEvent(event: *mut c_void) -> aclError {
+    enter(CallKind::DestroyEvent, 0, |sim| {
+        sim.destroy_event(required(event)? as u64)
+    })
+}
+
+/// `aclrtRecordEvent`
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtRecordEvent(event: *mut c_void, stream: *mut c_void) -> aclError {
+    enter(CallKind::RecordEvent, 0, |sim| {
+        let event = required(event)? as u64;
+        let stream = stream_of(sim, stream)?;
+        sim.record(event, stream)
+    })
+}
+
+/// `aclrtResetEvent`
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtResetEvent(event: *mut c_void, stream: *mut c_void) -> aclError {
+    enter(CallKind::ResetEvent, 0, |sim| {
+        let event = required(event)? as u64;
+        let stream = stream_of(sim, stream)?;
+        sim.reset_event(event, stream)
+    })
+}
+
+/// `aclrtQueryEventStatus`
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtQueryEventStatus(event: *mut c_void, status: *mut c_uint) -> aclError {
+    enter(CallKind::QueryEvent, 0, |sim| {
+        let out = required(status)?;
+        let event = required(event)? as u64;
+        sim.forbid_event_call(event)?;
+        let complete = sim.event_complete(event)?;
+        put(
+            out,
+            if complete {
+                ACL_EVENT_RECORDED_STATUS_COMPLETE
+            } else {
+                ACL_EVENT_RECORDED_STATUS_NOT_READY
+            },
+        );
+        Ok(())
+    })
+}
+
+/// `aclrtQueryEvent`, the older query: 0 complete, 1 not ready.
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtQueryEvent(event: *mut c_void, status: *mut c_uint) -> aclError {
+    aclrtQueryEventWaitStatus(event, status)
+}
+
+/// `aclrtQueryEventWaitStatus`
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtQueryEventWaitStatus(event: *mut c_void, status: *mut c_uint) -> aclError {
+    enter(CallKind::QueryEvent, 0, |sim| {
+        let out = required(status)?;
+        let event = required(event)? as u64;
+        sim.forbid_event_call(event)?;
+        let complete = sim.event_complete(event)?;
+        put(
+            out,
+            if complete {
+                ACL_EVENT_WAIT_STATUS_COMPLETE
+            } else {
+                ACL_EVENT_WAIT_STATUS_NOT_READY
+            },
+        );
+        Ok(())
+    })
+}
+
+/// `aclrtSynchronizeEvent`
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtSynchronizeEvent(event: *mut c_void) -> aclError {
+    after_wait(enter(CallKind::SyncEvent, 0, |sim| {
+        let event = required(event)? as u64;
+        sim.forbid_event_call(event)?;
+        sim.sync_event(event, CallKind::SyncEvent)
+    }))
+}
+
+/// `aclrtSynchronizeEventWithTimeout`: virtual waits never time out.
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtSynchronizeEventWithTimeout(event: *mut c_void, timeout: i32) -> aclError {
+    let _ = timeout;
+    aclrtSynchronizeEvent(event)
+}
+
+/// `aclrtEventElapsedTime`, in milliseconds.
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtEventElapsedTime(
+    ms: *mut f32,
+    startEvent: *mut c_void,
+    endEvent: *mut c_void,
+) -> aclError {
+    enter(CallKind::Other, 0, |sim| {
+        let out = required(ms)?;
+        let start = sim.event_time(required(startEvent)? as u64)?;
+        let end = sim.event_time(required(endEvent)? as u64)?;
+        put(out, ((end as f64 - start as f64) / 1e6) as f32);
+        Ok(())
+    })
+}
+
+/// `aclrtEventGetTimestamp`, in microseconds.
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtEventGetTimestamp(event: *mut c_void, timestamp: *mut u64) -> aclError {
+    enter(CallKind::Other, 0, |sim| {
+        let out = required(timestamp)?;
+        put(out, sim.event_time(required(event)? as u64)? / 1000);
+        Ok(())
+    })
+}
+
+/// `aclrtIpcGetEventHandle`
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtIpcGetEventHandle(
+    event: *mut c_void,
+    handle: *mut aclrtIpcEventHandle,
+) -> aclError {
+    enter(CallKind::Other, 0, |_| {
+        let _ = (required(event)?, required(handle)?);
+        fail(
+            ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+            "events of other processes",
+        )
+    })
+}
+
+/// `aclrtIpcOpenEventHandle`
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtIpcOpenEventHandle(
+    handle: aclrtIpcEventHandle,
+    event: *mut *mut c_void,
+) -> aclError {
+    let _ = handle;
+    enter(CallKind::Other, 0, |_| {
+        let _ = required(event)?;
+        fail(
+            ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+            "events of other processes",
+        )
+    })
+}

@@ -1,0 +1,1 @@
+//! Uncorrectable memory errors, repair, task abort.

@@ -1,0 +1,120 @@
+//! Functions of the host that a stream calls. The model puts them in an outbox
+//! when their time has come; they run on the thread that the program named for
+//! the stream (`aclrtSubscribeReport`, `aclrtProcessReport`) or, if it named
+//! none, on a thread of the simulator.
+
+use std::collections::VecDeque;
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::model::work::HostCall;
+
+#[derive(Default)]
+struct Queues {
+    waiting: VecDeque<HostCall>,
+    running: usize,
+}
+
+struct Calls {
+    queues: Mutex<Queues>,
+    changed: Condvar,
+}
+
+static CALLS: OnceLock<Calls> = OnceLock::new();
+
+fn calls() -> &'static Calls {
+    CALLS.get_or_init(|| {
+        thread::Builder::new()
+            .name("cann-sim-host".into())
+            .spawn(serve)
+            .map(drop)
+            .unwrap_or_else(|error| eprintln!("cann-sim: no thread for host functions: {error}"));
+        Calls {
+            queues: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    })
+}
+
+/// Hands over functions whose time has come, oldest first.
+pub fn post(outbox: &mut Vec<HostCall>) {
+    let calls = calls();
+    calls.queues.lock().waiting.extend(outbox.drain(..));
+    calls.changed.notify_all();
+}
+
+fn run(call: HostCall) {
+    // SAFETY: the program passed this function and its argument to
+    // `aclrtLaunchCallback` or `aclrtLaunchHostFunc`, which promise that it can
+    // be called with that argument.
+    unsafe {
+        let function: extern "C" fn(*mut libc::c_void) = std::mem::transmute(call.function);
+        function(call.argument as *mut libc::c_void);
+    }
+}
+
+fn take(calls: &Calls, thread: Option<u64>, deadline: Option<Instant>) -> Option<HostCall> {
+    let mut queues = calls.queues.lock();
+    loop {
+        if let Some(index) = queues.waiting.iter().position(|call| call.thread == thread) {
+            queues.running += 1;
+            return queues.waiting.remove(index);
+        }
+        match deadline {
+            None => calls.changed.wait(&mut queues),
+            Some(deadline) => {
+                if calls.changed.wait_until(&mut queues, deadline).timed_out() {
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+fn finish(calls: &Calls) {
+    calls.queues.lock().running -= 1;
+    calls.changed.notify_all();
+}
+
+fn serve() {
+    loop {
+        let calls = calls();
+        if let Some(call) = take(calls, None, None) {
+            run(call);
+            finish(calls);
+        }
+    }
+}
+
+/// Runs one function that is meant for the calling thread; waits for one at
+/// most `timeout`. False if none came.
+pub fn process(thread: u64, timeout: Duration) -> bool {
+    let calls = calls();
+    match take(calls, Some(thread), Some(Instant::now() + timeout)) {
+        Some(call) => {
+            run(call);
+            finish(calls);
+            true
+        }
+        None => false,
+    }
+}
+
+/// Waits until every function handed over so far has returned. Must not be
+/// called by such a function.
+pub fn wait_all() {
+    let Some(calls) = CALLS.get() else { return };
+    let mut queues = calls.queues.lock();
+    while !queues.waiting.is_empty() || queues.running > 0 {
+        // A program may leave a callback's thread without ever processing it;
+        // hanging for ever would help nobody.
+        let patience = Duration::from_secs(10);
+        if calls.changed.wait_for(&mut queues, patience).timed_out() {
+            eprintln!("cann-sim: host functions did not return in 10 s of real time");
+            return;
+        }
+    }
+}

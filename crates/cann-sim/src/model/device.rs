@@ -1,0 +1,78 @@
+//! One device: how much of its memory is in use, and its state of health.
+
+use super::ledger::Ledger;
+use super::memory::PlainMemory;
+
+/// A device.
+#[derive(Debug)]
+pub struct Device {
+    /// Bytes of memory it has.
+    pub capacity: u64,
+    /// Bytes in use by this process, in whole pages.
+    pub used: u64,
+    /// Most bytes that were ever in use.
+    pub peak: u64,
+    /// Bytes another process holds.
+    pub external: u64,
+    /// Free pages of 1 GiB in the set that was put aside.
+    pub giant_pages: u64,
+    /// Plain allocations.
+    pub memory: PlainMemory,
+    /// The stream that the null handle means.
+    pub default_stream: u64,
+    /// Live events.
+    pub events: u32,
+    /// True between `aclrtSetDevice` and `aclrtResetDevice`.
+    pub active: bool,
+    /// Code that every call gets after the device was lost or hit an error.
+    pub broken: Option<i32>,
+    /// Ranges with uncorrectable errors that are reported and not repaired.
+    pub uce: Vec<(u64, u64)>,
+    /// Bytes that were not freed when the program last gave the device up.
+    pub leaked: u64,
+    /// Counts.
+    pub ledger: Ledger,
+}
+
+impl Device {
+    /// A healthy device.
+    pub fn new(index: u32, capacity: u64, giant_pages: u64) -> Self {
+        Device {
+            capacity,
+            used: 0,
+            peak: 0,
+            external: 0,
+            giant_pages,
+            memory: PlainMemory::new(index),
+            default_stream: 0,
+            events: 0,
+            active: false,
+            broken: None,
+            uce: Vec::new(),
+            leaked: 0,
+            ledger: Ledger::default(),
+        }
+    }
+
+    /// Bytes that can still be allocated.
+    pub fn free(&self) -> u64 {
+        self.capacity
+            .saturating_sub(self.used)
+            .saturating_sub(self.external)
+    }
+
+    /// Takes bytes of memory; false, and nothing taken, when there are too few.
+    pub fn charge(&mut self, len: u64) -> bool {
+        if len > self.free() {
+            return false;
+        }
+        self.used += len;
+        self.peak = self.peak.max(self.used);
+        true
+    }
+
+    /// Gives bytes of memory back.
+    pub fn discharge(&mut self, len: u64) {
+        self.used = self.used.saturating_sub(len);
+    }
+}

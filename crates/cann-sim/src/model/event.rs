@@ -1,0 +1,77 @@
+//! An event: a mark on a stream with the time at which the stream passes it.
+
+use ascend_rs_sys::{ACL_EVENT_EXTERNAL, ACL_EVENT_IPC, ACL_EVENT_TIME_LINE};
+
+/// Events a device has (Atlas A2 and A3).
+pub const MAX_EVENTS: u32 = 65_536;
+
+/// When an event is passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// It was never recorded.
+    None,
+    /// At this time.
+    At(u64),
+    /// Not known yet: its stream waits for something that may never come.
+    Blocked,
+    /// It is part of a capture and has no time of its own.
+    Captured {
+        /// The model.
+        model: u64,
+        /// Number of the record in the model.
+        node: usize,
+    },
+}
+
+/// An event.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// Device it belongs to.
+    pub device: u32,
+    /// `ACL_EVENT_*` flags.
+    pub flags: u32,
+    /// Made by `aclrtCreateEventExWithFlag`: complete before the first record.
+    pub extended: bool,
+    /// When it is passed.
+    pub mark: Mark,
+    /// Number of the latest record, so that a record that is overtaken is dropped.
+    pub records: u64,
+}
+
+impl Event {
+    /// An event that was never recorded.
+    pub fn new(device: u32, flags: u32, extended: bool) -> Self {
+        Event {
+            device,
+            flags,
+            extended,
+            mark: Mark::None,
+            records: 0,
+        }
+    }
+
+    /// True once the stream has passed the latest record. An event that was
+    /// never recorded is complete if it was made by the newer call.
+    pub fn complete(&self, now: u64) -> bool {
+        match self.mark {
+            Mark::None => self.extended,
+            Mark::At(time) => time <= now,
+            Mark::Blocked | Mark::Captured { .. } => false,
+        }
+    }
+
+    /// True if it keeps times. Flags of 0xE ("default") do as well.
+    pub fn timed(&self) -> bool {
+        self.flags & ACL_EVENT_TIME_LINE != 0
+    }
+
+    /// True if another process may open it.
+    pub fn shared(&self) -> bool {
+        self.flags & ACL_EVENT_IPC != 0
+    }
+
+    /// True if a captured graph may record or wait for it from outside.
+    pub fn external(&self) -> bool {
+        self.flags & ACL_EVENT_EXTERNAL != 0 && self.flags != 0xE
+    }
+}

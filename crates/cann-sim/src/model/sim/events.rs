@@ -1,0 +1,147 @@
+//! Calls on events.
+
+use ascend_rs_sys::{
+    ACL_ERROR_RT_EVENT_SYNC_TIMEOUT, ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID,
+    ACL_ERROR_RT_NO_EVENT_RESOURCE, ACL_ERROR_RT_PARAM_INVALID,
+};
+
+use super::Sim;
+use crate::model::cost::CallKind;
+use crate::model::error::{Result, fail};
+use crate::model::event::{Event, MAX_EVENTS, Mark};
+use crate::model::stream::Command;
+
+impl Sim {
+    /// Makes an event. A device has at most [`MAX_EVENTS`].
+    pub fn add_event(&mut self, device: u32, flags: u32, extended: bool) -> Result<u64> {
+        if self.device(device).events >= MAX_EVENTS {
+            return fail(
+                ACL_ERROR_RT_NO_EVENT_RESOURCE,
+                "no event is left on the device",
+            );
+        }
+        self.device(device).events += 1;
+        Ok(self.events.insert(Event::new(device, flags, extended)))
+    }
+
+    /// Removes an event. Work that waits for it goes on waiting.
+    pub fn destroy_event(&mut self, event: u64) -> Result<()> {
+        match self.events.remove(event) {
+            Some(event) => {
+                self.device(event.device).events -= 1;
+                Ok(())
+            }
+            None => unknown(),
+        }
+    }
+
+    /// A live event.
+    pub fn event(&self, event: u64) -> Result<&Event> {
+        self.events.get(event).map_or_else(unknown, Ok)
+    }
+
+    /// Records an event at the end of a stream. The latest record counts.
+    pub fn record(&mut self, event: u64, stream: u64) -> Result<()> {
+        let device = self.event(event)?.device;
+        let now = self.clock.now();
+        let it = self.stream(stream)?;
+        if it.device != device {
+            return fail(
+                ACL_ERROR_RT_PARAM_INVALID,
+                "event and stream are on different devices",
+            );
+        }
+        let blocked = !it.blocked.is_empty();
+        let time = it.tail.max(now);
+        let Some(it) = self.events.get_mut(event) else {
+            return unknown();
+        };
+        it.records += 1;
+        let record = it.records;
+        if blocked {
+            it.mark = Mark::Blocked;
+            self.block(stream, Command::Record { event, record })
+        } else {
+            it.mark = Mark::At(time);
+            if self.blocked_streams > 0 {
+                self.unblock();
+            }
+            Ok(())
+        }
+    }
+
+    /// Makes a stream wait for the latest record of an event, if there is one.
+    pub fn wait_event(&mut self, stream: u64, event: u64) -> Result<()> {
+        let record = self.event(event)?.records;
+        let mark = self.event(event)?.mark;
+        let it = self.stream_mut(stream)?;
+        if !it.blocked.is_empty() || mark == Mark::Blocked {
+            return self.block(stream, Command::Wait { event, record });
+        }
+        if let Mark::At(time) = mark {
+            it.tail = it.tail.max(time);
+        }
+        Ok(())
+    }
+
+    /// Makes an event unrecorded.
+    pub fn reset_event(&mut self, event: u64, stream: u64) -> Result<()> {
+        self.stream(stream)?;
+        match self.events.get_mut(event) {
+            Some(event) => {
+                event.mark = Mark::None;
+                event.records += 1;
+                Ok(())
+            }
+            None => unknown(),
+        }
+    }
+
+    /// True once the latest record is passed.
+    pub fn event_complete(&self, event: u64) -> Result<bool> {
+        Ok(self.event(event)?.complete(self.clock.now()))
+    }
+
+    /// Waits for the latest record.
+    pub fn sync_event(&mut self, event: u64, kind: CallKind) -> Result<()> {
+        let device = self.event(event)?.device;
+        loop {
+            match self.event(event)?.mark {
+                Mark::None => return Ok(()),
+                Mark::At(time) => {
+                    self.wait_until(time, kind, device);
+                    return self.healthy(device);
+                }
+                Mark::Captured { .. } => {
+                    return fail(
+                        ascend_rs_sys::ACL_ERROR_RT_EVENT_CAPTURED,
+                        "the event was recorded in a capture",
+                    );
+                }
+                Mark::Blocked => {
+                    if !self.advance_to_next_effect(kind, device) {
+                        return fail(
+                            ACL_ERROR_RT_EVENT_SYNC_TIMEOUT,
+                            "the event's stream waits for something nobody will do",
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// Time of the latest record, which must have passed.
+    pub fn event_time(&self, event: u64) -> Result<u64> {
+        match self.event(event)?.mark {
+            Mark::At(time) if time <= self.clock.now() => Ok(time),
+            _ => fail(
+                ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID,
+                "the event has not completed",
+            ),
+        }
+    }
+}
+
+fn unknown<T>() -> Result<T> {
+    fail(ACL_ERROR_RT_PARAM_INVALID, "unknown event")
+}

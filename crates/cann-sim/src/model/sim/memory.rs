@@ -1,0 +1,260 @@
+//! Calls on plain memory: allocate, free, copy, fill, host memory.
+
+use ascend_rs_sys::{
+    ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_ERROR_RT_PARAM_INVALID,
+};
+use smallvec::smallvec;
+
+use super::{HostRange, Sim, is_device};
+use crate::model::cost::CallKind;
+use crate::model::error::{Result, fail};
+use crate::model::ledger::HazardKind;
+use crate::model::memory::{Allocation, GIANT_PAGE, Pages, SMALL_LIMIT, device_of};
+use crate::model::work::{Access, Action, Work};
+
+/// Which pages an allocation may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// 4 KiB up to 1 MiB, 2 MiB above.
+    HugeFirst,
+    /// 2 MiB.
+    HugeOnly,
+    /// 4 KiB.
+    NormalOnly,
+    /// 1 GiB out of the set put aside.
+    GiantOnly,
+}
+
+impl Sim {
+    /// Allocates device memory of `len` bytes, the padding included.
+    pub fn malloc(&mut self, device: u32, len: u64, policy: Policy) -> Result<u64> {
+        if len == 0 {
+            return fail(ACL_ERROR_INVALID_PARAM, "allocation of no bytes");
+        }
+        let pages = match policy {
+            Policy::HugeFirst if len <= SMALL_LIMIT => Pages::Small,
+            Policy::HugeFirst | Policy::HugeOnly => Pages::Huge,
+            Policy::NormalOnly => Pages::Small,
+            Policy::GiantOnly => Pages::Giant,
+        };
+        let Some(taken) = len.checked_next_multiple_of(pages.size()) else {
+            return out_of_memory();
+        };
+        let owner = self.next_number();
+        let state = self.device(device);
+        let giants = taken / GIANT_PAGE;
+        if pages == Pages::Giant && giants > state.giant_pages {
+            return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "too few pages of 1 GiB");
+        }
+        if !state.charge(taken) {
+            return out_of_memory();
+        }
+        let allocation = Allocation {
+            requested: len,
+            len: taken,
+            pages,
+            owner,
+            imported: false,
+        };
+        let Some(addr) = state.memory.place(allocation) else {
+            state.discharge(taken);
+            return out_of_memory();
+        };
+        if !self.backing.allocate(addr, taken) {
+            let state = self.device(device);
+            state.memory.remove(addr);
+            state.discharge(taken);
+            return fail(
+                ACL_ERROR_RT_MEMORY_ALLOCATION,
+                "the host has no pages for this",
+            );
+        }
+        if pages == Pages::Giant {
+            self.device(device).giant_pages -= giants;
+        }
+        Ok(addr)
+    }
+
+    /// Frees device memory. Takes effect at once, whatever still uses it.
+    pub fn free(&mut self, addr: u64) -> Result<()> {
+        let device = device_of(addr).filter(|&device| device < self.config.devices);
+        let allocation = device.and_then(|device| {
+            self.device(device)
+                .memory
+                .get(addr)
+                .copied()
+                .map(|it| (device, it))
+        });
+        let Some((device, allocation)) = allocation else {
+            self.hazard(
+                HazardKind::BadFree,
+                device.unwrap_or(0),
+                addr,
+                0,
+                "aclrtFree",
+            );
+            return fail(
+                ACL_ERROR_RT_PARAM_INVALID,
+                "free of an address that is not allocated",
+            );
+        };
+        if allocation.imported {
+            return fail(ACL_ERROR_RT_PARAM_INVALID, "free of memory imported by key");
+        }
+        if let Some(name) = self.user_of(addr, allocation.len) {
+            self.hazard(
+                HazardKind::FreeUnderWork,
+                device,
+                addr,
+                allocation.len,
+                name,
+            );
+        }
+        self.backing.release(addr, allocation.len);
+        let state = self.device(device);
+        state.memory.remove(addr);
+        state.discharge(allocation.len);
+        if allocation.pages == Pages::Giant {
+            state.giant_pages += allocation.len / GIANT_PAGE;
+        }
+        Ok(())
+    }
+
+    /// Notes host memory that the caller allocated (or registers).
+    pub fn add_host(&mut self, addr: u64, len: u64, registered: bool) {
+        self.host.insert(addr, HostRange { len, registered });
+    }
+
+    /// True on parts whose kernels do not read past the end of a tensor, where
+    /// no padding is added (Ascend950).
+    pub fn unpadded(&self) -> bool {
+        self.config.soc.starts_with("Ascend950")
+    }
+
+    /// Forgets host memory.
+    pub fn free_host(&mut self, addr: u64, len: u64) {
+        if let Some(name) = self.user_of(addr, len) {
+            self.hazard(HazardKind::FreeUnderWork, 0, addr, len, name);
+        }
+        self.host.remove(&addr);
+    }
+
+    /// The host range that holds `addr`.
+    pub fn host_range(&self, addr: u64) -> Option<(u64, HostRange)> {
+        let (&start, &range) = self.host.range(..=addr).next_back()?;
+        (addr < start + range.len.max(1)).then_some((start, range))
+    }
+
+    /// True if a device can read and write the address on its own: pinned,
+    /// registered or mapped by the driver.
+    pub fn pinned(&self, addr: u64) -> bool {
+        is_device(addr) || self.host_range(addr).is_some()
+    }
+
+    /// Fails unless a range is host memory or live device memory.
+    fn check_range(&mut self, device: u32, addr: u64, len: u64, name: &'static str) -> Result<()> {
+        if self.mapped(&Access { addr, len }) {
+            return Ok(());
+        }
+        self.hazard(HazardKind::UnmappedAccess, device, addr, len, name);
+        fail(
+            ACL_ERROR_RT_PARAM_INVALID,
+            "address is not mapped device memory",
+        )
+    }
+
+    fn copy_time(&self, dst: u64, src: u64, len: u64) -> u64 {
+        let cost = &self.config.cost;
+        let bandwidth = match (is_device(dst), is_device(src)) {
+            (true, true) if self.device_at(dst) != self.device_at(src) => cost.peer_bandwidth,
+            (true, true) => cost.device_bandwidth,
+            _ => cost.host_bandwidth,
+        };
+        cost.transfer(len, bandwidth)
+    }
+
+    /// The device an address belongs to.
+    pub fn device_at(&self, addr: u64) -> Option<u32> {
+        device_of(addr).or_else(|| match self.vmm.find(addr)?.1.place {
+            crate::model::vmm::Place::Device(device) => Some(device),
+            crate::model::vmm::Place::Host => None,
+        })
+    }
+
+    /// Copies while the caller waits. Not ordered with any stream.
+    pub fn copy_now(&mut self, device: u32, dst: u64, src: u64, len: u64) -> Result<()> {
+        self.check_range(device, dst, len, "aclrtMemcpy")?;
+        self.check_range(device, src, len, "aclrtMemcpy")?;
+        let end = self.clock.now() + self.copy_time(dst, src, len);
+        self.wait_until(end, CallKind::Memcpy, device);
+        self.backing
+            .copy(dst, src, len, is_device(dst), is_device(src));
+        self.unblock();
+        Ok(())
+    }
+
+    /// Fills while the caller waits.
+    pub fn fill_now(&mut self, device: u32, dst: u64, value: u8, len: u64) -> Result<()> {
+        self.check_range(device, dst, len, "aclrtMemset")?;
+        let end = self.clock.now()
+            + self
+                .config
+                .cost
+                .transfer(len, self.config.cost.device_bandwidth);
+        self.wait_until(end, CallKind::Memset, device);
+        if is_device(dst) {
+            self.backing.fill(dst, value, len);
+        }
+        self.unblock();
+        Ok(())
+    }
+
+    /// Puts a copy on a stream. If one end is pageable host memory the runtime
+    /// turns the call into one that waits.
+    pub fn copy_async(&mut self, stream: u64, dst: u64, src: u64, len: u64) -> Result<()> {
+        let device = self.stream(stream)?.device;
+        self.check_range(device, dst, len, "aclrtMemcpyAsync")?;
+        self.check_range(device, src, len, "aclrtMemcpyAsync")?;
+        let pageable = !self.pinned(dst) || !self.pinned(src);
+        if pageable {
+            self.forbid_in_capture(stream)?;
+        }
+        let work = Work {
+            nanoseconds: self.copy_time(dst, src, len),
+            accesses: smallvec![Access { addr: dst, len }, Access { addr: src, len }],
+            action: Some(Action::Copy { dst, src, len }),
+            name: "aclrtMemcpyAsync",
+        };
+        self.submit(stream, work)?;
+        if pageable {
+            self.sync_stream(stream, CallKind::MemcpyAsync)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a fill on a stream.
+    pub fn fill_async(&mut self, stream: u64, dst: u64, value: u8, len: u64) -> Result<()> {
+        let device = self.stream(stream)?.device;
+        self.check_range(device, dst, len, "aclrtMemsetAsync")?;
+        let work = Work {
+            nanoseconds: self
+                .config
+                .cost
+                .transfer(len, self.config.cost.device_bandwidth),
+            accesses: smallvec![Access { addr: dst, len }],
+            action: Some(Action::Fill { dst, value, len }),
+            name: "aclrtMemsetAsync",
+        };
+        self.submit(stream, work)
+    }
+
+    /// Free and total bytes of a device.
+    pub fn memory_info(&self, device: u32) -> (u64, u64) {
+        let state = &self.devices[device as usize];
+        (state.free(), state.capacity)
+    }
+}
+
+fn out_of_memory<T>() -> Result<T> {
+    fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "device memory is exhausted")
+}

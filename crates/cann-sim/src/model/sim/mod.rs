@@ -1,0 +1,326 @@
+//! The machine: all devices of a process and what is on them. This file holds
+//! the state, the passing of time and the effects of tasks; the calls are in
+//! the files beside it, by topic.
+
+mod devices;
+mod events;
+pub mod memory;
+mod sharing;
+mod streams;
+mod virtual_memory;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use ascend_rs_sys::ACL_ERROR_RT_INVALID_DEVICEID;
+
+use super::clock::Clock;
+use super::config::{Config, Mode};
+use super::cost::CallKind;
+use super::device::Device;
+use super::error::{Failure, Result, fail};
+use super::event::Event;
+use super::ledger::{Hazard, HazardKind};
+use super::memory::{WINDOW as PLAIN_WINDOW, WINDOW_BASE as PLAIN_BASE, device_of};
+use super::stream::Stream;
+use super::table::{Table, Tag};
+use super::vmm::{Vmm, WINDOW_BASE, WINDOW_LEN};
+use super::work::{Access, Accesses, Action, HostCall};
+use crate::backing::Backing;
+use crate::backing::pages::Pages;
+use crate::backing::phantom::Phantom;
+
+/// Effect of a task, waiting for its time.
+#[derive(Debug)]
+struct Due {
+    end: u64,
+    sequence: u64,
+    stream: u64,
+    accesses: Accesses,
+    action: Action,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for Due {}
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.end, self.sequence).cmp(&(other.end, other.sequence))
+    }
+}
+
+/// Pinned or registered host memory.
+#[derive(Debug, Clone, Copy)]
+pub struct HostRange {
+    /// Bytes.
+    pub len: u64,
+    /// True if it was registered, not allocated.
+    pub registered: bool,
+}
+
+/// The whole simulator of one process.
+pub struct Sim {
+    /// Knobs; changes take effect with the next call.
+    pub config: Config,
+    /// The host's clock.
+    pub clock: Clock,
+    /// The devices.
+    pub devices: Vec<Device>,
+    /// Streams of all devices.
+    pub streams: Table<Stream>,
+    /// Events of all devices.
+    pub events: Table<Event>,
+    /// Virtual memory.
+    pub vmm: Vmm,
+    /// Pinned host memory by address.
+    pub host: BTreeMap<u64, HostRange>,
+    /// Functions of the host whose time has come, oldest first.
+    pub outbox: Vec<HostCall>,
+    imports: BTreeMap<String, u64>,
+    backing: Box<dyn Backing>,
+    due: BinaryHeap<Reverse<Due>>,
+    sequence: u64,
+    next_stream_id: i32,
+    blocked_streams: usize,
+}
+
+impl Sim {
+    /// A machine with nothing on it.
+    pub fn new(config: Config) -> Self {
+        let backing: Box<dyn Backing> = match config.mode {
+            Mode::Phantom => Box::<Phantom>::default(),
+            Mode::Backed => Box::<Pages>::default(),
+        };
+        let devices = (0..config.devices)
+            .map(|index| Device::new(index, config.capacity, config.huge_1g_pages))
+            .collect();
+        let mut sim = Sim {
+            vmm: Vmm::new(config.alias),
+            clock: Clock::default(),
+            devices,
+            streams: Table::new(Tag::Stream),
+            events: Table::new(Tag::Event),
+            host: BTreeMap::new(),
+            outbox: Vec::new(),
+            imports: BTreeMap::new(),
+            backing,
+            due: BinaryHeap::new(),
+            sequence: 0,
+            next_stream_id: 0,
+            blocked_streams: 0,
+            config,
+        };
+        for device in 0..sim.config.devices {
+            let stream = sim.add_stream(device);
+            sim.devices[device as usize].default_stream = stream;
+        }
+        sim
+    }
+
+    /// Index of a device that exists.
+    pub fn device_index(&self, device: i32) -> Result<u32> {
+        match u32::try_from(device) {
+            Ok(index) if index < self.config.devices => Ok(index),
+            _ => fail(ACL_ERROR_RT_INVALID_DEVICEID, "no such device"),
+        }
+    }
+
+    /// A device by index.
+    pub fn device(&mut self, device: u32) -> &mut Device {
+        &mut self.devices[device as usize]
+    }
+
+    /// Counts a call, lets it cost its time, and fails it if a plan says so.
+    pub fn begin(&mut self, kind: CallKind, device: u32, bytes: u64) -> Result<()> {
+        let cost = self.config.cost.call(kind, bytes);
+        let stat = self.devices[device as usize].ledger.call_mut(kind);
+        stat.count += 1;
+        stat.ns += cost;
+        self.spend(cost);
+        if !self.config.faults.is_empty()
+            && let Some(code) = self.config.faults.check(kind, bytes)
+        {
+            return fail(code, "the fault plan made this call fail");
+        }
+        Ok(())
+    }
+
+    /// Counts a failure.
+    pub fn failed(&mut self, kind: CallKind, device: u32) {
+        self.devices[device as usize].ledger.call_mut(kind).failed += 1;
+    }
+
+    /// The host is busy; tasks that complete meanwhile take effect.
+    pub fn spend(&mut self, nanoseconds: u64) {
+        self.clock.spend(nanoseconds);
+        self.run_due();
+    }
+
+    /// The host waits until a time, on account of a call.
+    pub fn wait_until(&mut self, time: u64, kind: CallKind, device: u32) {
+        let waited = self.clock.wait_until(time);
+        self.devices[device as usize].ledger.call_mut(kind).wait_ns += waited;
+        self.run_due();
+    }
+
+    /// Adds the cost of pages to a call whose size was not known at first.
+    pub fn charge_pages(&mut self, kind: CallKind, bytes: u64) {
+        let cost = &self.config.cost;
+        let extra = cost.call(kind, bytes) - cost.call(kind, 0);
+        self.devices[0].ledger.call_mut(kind).ns += extra;
+        self.spend(extra);
+    }
+
+    /// Fails a call that waits while the thread's captures forbid it.
+    pub fn forbid_sync_call(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Fails a query or a wait while a capture forbids it.
+    pub fn forbid_event_call(&self, _event: u64) -> Result<()> {
+        self.forbid_sync_call()
+    }
+
+    /// A number for an allocation or a mapping, never given twice.
+    fn next_number(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+
+    /// Lets all tasks take effect whose time has come, in the order of their
+    /// times, and ties in the order they were put on streams.
+    fn run_due(&mut self) {
+        while self
+            .due
+            .peek()
+            .is_some_and(|Reverse(due)| due.end <= self.clock.now())
+        {
+            let Some(Reverse(due)) = self.due.pop() else {
+                return;
+            };
+            self.perform(due);
+        }
+    }
+
+    fn perform(&mut self, due: Due) {
+        // Memory that went away under the task was reported when it went; now
+        // nothing may be read or written there.
+        let gone = due.accesses.iter().any(|access| !self.mapped(access));
+        if gone {
+            return;
+        }
+        match due.action {
+            Action::Copy { dst, src, len } => {
+                self.backing
+                    .copy(dst, src, len, is_device(dst), is_device(src));
+            }
+            Action::Fill { dst, value, len } => self.backing.fill(dst, value, len),
+            Action::WriteValue { addr, value } => self.backing.write_word(addr, value),
+            Action::Compute(kernel) => {
+                if self.backing.real() {
+                    kernel.run();
+                }
+            }
+            Action::Host(call) => self.outbox.push(call),
+        }
+        self.unblock();
+    }
+
+    /// True if a range is host memory or lies in one live allocation or in
+    /// mappings without a gap.
+    pub fn mapped(&self, access: &Access) -> bool {
+        if !is_device(access.addr) || access.len == 0 {
+            return true;
+        }
+        if let Some(device) = device_of(access.addr) {
+            let Some(device) = self.devices.get(device as usize) else {
+                return false;
+            };
+            return device
+                .memory
+                .find(access.addr)
+                .is_some_and(|(start, it)| access.addr + access.len <= start + it.len);
+        }
+        let end = access.addr + access.len;
+        let mut at = access.addr;
+        while at < end {
+            match self.vmm.find(at) {
+                Some((start, mapping)) if mapping.accessible => at = start + mapping.len,
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// Writes down a hazard.
+    pub fn hazard(
+        &mut self,
+        kind: HazardKind,
+        device: u32,
+        addr: u64,
+        len: u64,
+        name: &'static str,
+    ) {
+        let time = self.clock.now();
+        let hazard = Hazard {
+            kind,
+            device,
+            addr,
+            len,
+            time,
+            name,
+        };
+        self.devices[device as usize].ledger.hazard(hazard);
+    }
+
+    /// The task, if any, that is not complete and touches a range.
+    fn user_of(&self, addr: u64, len: u64) -> Option<&'static str> {
+        let now = self.clock.now();
+        self.streams
+            .iter()
+            .find_map(|(_, stream)| stream.user_of(now, addr, len))
+    }
+
+    /// Bytes of device memory that are allocated and were not freed: plain
+    /// allocations, then physical handles.
+    pub fn outstanding(&self, device: u32) -> (u64, u64) {
+        let plain = self.devices[device as usize].memory.live();
+        let plain = plain
+            .filter(|(_, it)| !it.imported)
+            .map(|(_, it)| it.len)
+            .sum();
+        let physical = self
+            .vmm
+            .handles()
+            .filter(|(_, it)| it.place == super::vmm::Place::Device(device) && !it.imported)
+            .map(|(_, it)| it.len)
+            .sum();
+        (plain, physical)
+    }
+
+    /// Fails if the device was lost.
+    pub fn healthy(&self, device: u32) -> Result<()> {
+        match self.devices[device as usize].broken {
+            Some(code) => Err(Failure {
+                code,
+                text: "the device is in an error state",
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// True for an address that can only be device memory (or memory mapped
+/// through the driver), false for any other address of the host.
+pub fn is_device(addr: u64) -> bool {
+    (WINDOW_BASE..WINDOW_BASE + WINDOW_LEN).contains(&addr)
+        || (PLAIN_BASE..PLAIN_BASE + 16 * PLAIN_WINDOW).contains(&addr)
+}

@@ -1,0 +1,343 @@
+//! Calls on streams: make, destroy, put work on, wait.
+
+use std::cmp::Reverse;
+
+use ascend_rs_sys::{
+    ACL_ERROR_RT_PARAM_INVALID, ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, ACL_STREAM_WAIT_VALUE_AND,
+    ACL_STREAM_WAIT_VALUE_EQ, ACL_STREAM_WAIT_VALUE_GEQ,
+};
+
+use super::{Due, Sim};
+use crate::model::cost::CallKind;
+use crate::model::error::{Result, fail};
+use crate::model::event::Mark;
+use crate::model::ledger::HazardKind;
+use crate::model::stream::{Command, Stream};
+use crate::model::work::{Access, Action, Work};
+
+impl Sim {
+    /// Adds an empty stream.
+    pub fn add_stream(&mut self, device: u32) -> u64 {
+        let id = self.next_stream_id;
+        self.next_stream_id += 1;
+        self.streams.insert(Stream::new(device, id))
+    }
+
+    /// A live stream.
+    pub fn stream(&self, stream: u64) -> Result<&Stream> {
+        match self.streams.get(stream) {
+            Some(stream) => Ok(stream),
+            None => fail(ACL_ERROR_RT_PARAM_INVALID, "unknown stream"),
+        }
+    }
+
+    /// A live stream, to change.
+    pub fn stream_mut(&mut self, stream: u64) -> Result<&mut Stream> {
+        match self.streams.get_mut(stream) {
+            Some(stream) => Ok(stream),
+            None => fail(ACL_ERROR_RT_PARAM_INVALID, "unknown stream"),
+        }
+    }
+
+    /// Removes a stream; its work is waited for first, or, by force, dropped.
+    pub fn destroy_stream(&mut self, stream: u64, force: bool) -> Result<()> {
+        let it = self.stream(stream)?;
+        let device = it.device;
+        if self.devices[device as usize].default_stream == stream {
+            return fail(
+                ACL_ERROR_RT_PARAM_INVALID,
+                "the default stream cannot be destroyed",
+            );
+        }
+        if force {
+            if !it.idle(self.clock.now()) {
+                self.hazard(HazardKind::StreamDestroyedUnderWork, device, 0, 0, "stream");
+            }
+        } else {
+            self.sync_stream(stream, CallKind::DestroyStream)?;
+        }
+        if let Some(stream) = self.streams.remove(stream)
+            && !stream.blocked.is_empty()
+        {
+            self.blocked_streams -= 1;
+        }
+        Ok(())
+    }
+
+    /// Drops all work of a stream that has not completed.
+    pub fn abort_stream(&mut self, stream: u64) -> Result<()> {
+        let now = self.clock.now();
+        let it = self.stream_mut(stream)?;
+        let was_blocked = !it.blocked.is_empty();
+        it.blocked.clear();
+        it.pending.retain(|task| task.end <= now);
+        it.tail = it.tail.min(now);
+        if was_blocked {
+            self.blocked_streams -= 1;
+        }
+        self.due.retain(|Reverse(due)| due.stream != stream);
+        Ok(())
+    }
+
+    /// Fails a call that would wait on the host while its stream is captured.
+    pub fn forbid_in_capture(&self, stream: u64) -> Result<()> {
+        if self.stream(stream)?.capture.is_some() {
+            return fail(
+                ascend_rs_sys::ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC,
+                "the stream is being captured and this call would wait",
+            );
+        }
+        Ok(())
+    }
+
+    /// Puts a task on a stream. Ranges it names that are not mapped are
+    /// reported, and then the task does nothing but take its time.
+    pub fn submit(&mut self, stream: u64, mut work: Work) -> Result<()> {
+        let device = self.stream(stream)?.device;
+        self.healthy(device)?;
+        self.device(device).ledger.tasks += 1;
+        let bad: Option<Access> = work
+            .accesses
+            .iter()
+            .copied()
+            .find(|access| !self.mapped(access));
+        if let Some(Access { addr, len }) = bad {
+            self.hazard(HazardKind::UnmappedAccess, device, addr, len, work.name);
+            work.action = None;
+        }
+        if !self.stream(stream)?.blocked.is_empty() {
+            self.stream_mut(stream)?
+                .blocked
+                .push_back(Command::Work(work));
+            return Ok(());
+        }
+        let depth = self.config.stream_depth;
+        let now = self.clock.now();
+        let room = self.stream(stream)?.room_at(now, depth);
+        if room > now {
+            self.wait_until(room, CallKind::Launch, device);
+        }
+        self.start(stream, work);
+        Ok(())
+    }
+
+    /// Gives a task its place in time.
+    fn start(&mut self, stream: u64, work: Work) {
+        let now = self.clock.now();
+        let Some(it) = self.streams.get_mut(stream) else {
+            return;
+        };
+        let end = it.push(now, &work);
+        if let Some(action) = work.action {
+            let sequence = self.next_number();
+            let accesses = work.accesses;
+            let due = Due {
+                end,
+                sequence,
+                stream,
+                accesses,
+                action,
+            };
+            self.due.push(Reverse(due));
+        }
+    }
+
+    /// Makes a stream wait for a value in memory.
+    pub fn wait_value(&mut self, stream: u64, addr: u64, value: u64, flag: u32) -> Result<()> {
+        if flag > 3 {
+            return fail(ACL_ERROR_RT_PARAM_INVALID, "unknown comparison");
+        }
+        if !self.mapped(&Access { addr, len: 8 }) {
+            return fail(
+                ACL_ERROR_RT_PARAM_INVALID,
+                "address is not mapped device memory",
+            );
+        }
+        self.block(stream, Command::WaitValue { addr, value, flag })
+    }
+
+    /// Adds a command that may not be able to go on yet, and tries.
+    pub(super) fn block(&mut self, stream: u64, command: Command) -> Result<()> {
+        let it = self.stream_mut(stream)?;
+        it.blocked.push_back(command);
+        if it.blocked.len() == 1 {
+            self.blocked_streams += 1;
+            self.unblock();
+        }
+        Ok(())
+    }
+
+    /// Lets streams go on whose reason to wait is gone, until none can.
+    pub(super) fn unblock(&mut self) {
+        while self.blocked_streams > 0 {
+            let waiting: Vec<u64> = self
+                .streams
+                .iter()
+                .filter(|(_, stream)| !stream.blocked.is_empty())
+                .map(|(handle, _)| handle)
+                .collect();
+            let mut progress = false;
+            for stream in waiting {
+                progress |= self.go_on(stream);
+            }
+            if !progress {
+                return;
+            }
+        }
+    }
+
+    fn go_on(&mut self, stream: u64) -> bool {
+        let mut progress = false;
+        loop {
+            let now = self.clock.now();
+            let Some(it) = self.streams.get_mut(stream) else {
+                return progress;
+            };
+            let Some(front) = it.blocked.front() else {
+                return progress;
+            };
+            match front {
+                Command::Work(_) => {
+                    if let Some(Command::Work(work)) = it.blocked.pop_front() {
+                        // The task counts as pending again before it is started.
+                        self.after_pop(stream);
+                        self.start(stream, work);
+                    }
+                }
+                &Command::Record { event, record } => {
+                    let time = it.tail.max(now);
+                    it.blocked.pop_front();
+                    self.after_pop(stream);
+                    if let Some(event) = self.events.get_mut(event)
+                        && event.records == record
+                    {
+                        event.mark = Mark::At(time);
+                    }
+                }
+                &Command::Wait { event, record } => {
+                    let time = match self.events.get(event) {
+                        Some(event) if event.records == record => match event.mark {
+                            Mark::Blocked => return progress,
+                            Mark::At(time) => time,
+                            _ => now,
+                        },
+                        // Recorded anew or destroyed: the wait was for a record that has passed.
+                        _ => now,
+                    };
+                    it.tail = it.tail.max(now).max(time);
+                    it.blocked.pop_front();
+                    self.after_pop(stream);
+                }
+                &Command::WaitValue { addr, value, flag } => {
+                    // The wait begins when the stream gets here.
+                    if it.tail > now {
+                        return progress;
+                    }
+                    if !holds(self.backing.read_word(addr), value, flag) {
+                        return progress;
+                    }
+                    it.tail = now;
+                    it.blocked.pop_front();
+                    self.after_pop(stream);
+                }
+            }
+            progress = true;
+        }
+    }
+
+    fn after_pop(&mut self, stream: u64) {
+        if self
+            .streams
+            .get(stream)
+            .is_some_and(|it| it.blocked.is_empty())
+        {
+            self.blocked_streams -= 1;
+        }
+    }
+
+    /// Waits for all work on a stream.
+    pub fn sync_stream(&mut self, stream: u64, kind: CallKind) -> Result<()> {
+        self.forbid_in_capture(stream)?;
+        let device = self.stream(stream)?.device;
+        self.healthy(device)?;
+        loop {
+            let it = self.stream(stream)?;
+            if it.idle(self.clock.now()) {
+                break;
+            }
+            if it.blocked.is_empty() || it.tail > self.clock.now() {
+                let tail = it.tail;
+                self.wait_until(tail, kind, device);
+                self.unblock();
+            } else if !self.advance_to_next_effect(kind, device) {
+                return fail(
+                    ACL_ERROR_RT_STREAM_SYNC_TIMEOUT,
+                    "the stream waits for something nobody will do",
+                );
+            }
+        }
+        self.healthy(device)
+    }
+
+    /// Waits for the next effect of any stream, which may let others go on.
+    pub(super) fn advance_to_next_effect(&mut self, kind: CallKind, device: u32) -> bool {
+        let now = self.clock.now();
+        let next_effect = self.due.peek().map(|Reverse(due)| due.end);
+        let next_wait = self
+            .streams
+            .iter()
+            .filter(|(_, stream)| !stream.blocked.is_empty() && stream.tail > now)
+            .map(|(_, stream)| stream.tail)
+            .min();
+        let Some(time) = next_effect.into_iter().chain(next_wait).min() else {
+            return false;
+        };
+        self.wait_until(time, kind, device);
+        self.unblock();
+        true
+    }
+
+    /// Waits for all work on a device.
+    pub fn sync_device(&mut self, device: u32, kind: CallKind) -> Result<()> {
+        let streams: Vec<u64> = self
+            .streams
+            .iter()
+            .filter(|(_, stream)| stream.device == device)
+            .map(|(handle, _)| handle)
+            .collect();
+        for &stream in &streams {
+            self.forbid_in_capture(stream)?;
+        }
+        for stream in streams {
+            self.sync_stream(stream, kind)?;
+        }
+        self.healthy(device)
+    }
+
+    /// A task of the given length that writes a value.
+    pub fn write_value(&mut self, stream: u64, addr: u64, value: u64) -> Result<()> {
+        if !self.mapped(&Access { addr, len: 8 }) {
+            return fail(
+                ACL_ERROR_RT_PARAM_INVALID,
+                "address is not mapped device memory",
+            );
+        }
+        let mut work = Work {
+            name: "aclrtValueWrite",
+            ..Work::default()
+        };
+        work.accesses.push(Access { addr, len: 8 });
+        work.action = Some(Action::WriteValue { addr, value });
+        self.submit(stream, work)
+    }
+}
+
+/// `ACL_STREAM_WAIT_VALUE_*`: how the word in memory is compared.
+fn holds(word: u64, value: u64, flag: u32) -> bool {
+    match flag {
+        ACL_STREAM_WAIT_VALUE_GEQ => word.wrapping_sub(value) as i64 >= 0,
+        ACL_STREAM_WAIT_VALUE_EQ => word == value,
+        ACL_STREAM_WAIT_VALUE_AND => word & value != 0,
+        _ => !(word | value) != 0,
+    }
+}

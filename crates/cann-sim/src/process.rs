@@ -1,0 +1,140 @@
+//! The one simulator of a process, its lock, and what belongs to a thread.
+//!
+//! The simulator comes into being with the first call. Every exported function
+//! goes through [`enter`], which holds the lock for the length of the call;
+//! functions of the host that a stream calls run after it is released.
+
+use std::cell::{Cell, RefCell};
+use std::env;
+use std::ffi::CString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+
+use ascend_rs_sys::{ACL_ERROR_INTERNAL_ERROR, ACL_ERROR_RT_CONTEXT_NULL, ACL_SUCCESS, aclError};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::host_calls;
+use crate::model::config::Config;
+use crate::model::cost::CallKind;
+use crate::model::error::{Failure, Result, fail};
+use crate::model::sim::Sim;
+
+static SIM: OnceLock<Mutex<Sim>> = OnceLock::new();
+
+thread_local! {
+    static DEVICE: Cell<Option<u32>> = const { Cell::new(None) };
+    static CAPTURE_MODE: Cell<u32> = const { Cell::new(0) };
+    static LAST_ERROR: Cell<aclError> = const { Cell::new(ACL_SUCCESS) };
+    static MESSAGE: RefCell<CString> = RefCell::new(CString::default());
+}
+
+/// The simulator of this process, made from the environment when first asked for.
+pub fn sim() -> MutexGuard<'static, Sim> {
+    SIM.get_or_init(|| Mutex::new(Sim::new(config_from_environment())))
+        .lock()
+}
+
+/// The simulator, if any call was made yet.
+pub fn existing() -> Option<MutexGuard<'static, Sim>> {
+    SIM.get().map(|sim| sim.lock())
+}
+
+fn config_from_environment() -> Config {
+    Config::from_lookup(|name| env::var(name).ok()).unwrap_or_else(|error| {
+        // A run with other knobs than the user asked for would mislead.
+        eprintln!("cann-sim: {error}");
+        std::process::exit(2);
+    })
+}
+
+/// The thread's current device.
+pub fn current_device() -> Option<u32> {
+    DEVICE.get()
+}
+
+/// Makes a device (or none) the thread's current one.
+pub fn set_current_device(device: Option<u32>) {
+    DEVICE.set(device);
+}
+
+/// The thread's current device, or the error of having none.
+pub fn device() -> Result<u32> {
+    match DEVICE.get() {
+        Some(device) => Ok(device),
+        None => fail(
+            ACL_ERROR_RT_CONTEXT_NULL,
+            "the thread has no current device",
+        ),
+    }
+}
+
+/// The thread's interaction mode with captures (`ACL_MODEL_RI_CAPTURE_MODE_*`).
+pub fn capture_mode() -> u32 {
+    CAPTURE_MODE.get()
+}
+
+/// Changes the thread's interaction mode; returns the old one.
+pub fn exchange_capture_mode(mode: u32) -> u32 {
+    CAPTURE_MODE.replace(mode)
+}
+
+/// The code of the thread's last failure; forgets it if asked to.
+pub fn last_error(forget: bool) -> aclError {
+    let code = LAST_ERROR.get();
+    if forget {
+        LAST_ERROR.set(ACL_SUCCESS);
+    }
+    code
+}
+
+/// Text of the thread's last failure, valid until the thread's next one.
+pub fn message() -> *const std::ffi::c_char {
+    MESSAGE.with_borrow(|message| message.as_ptr())
+}
+
+fn remember(failure: Failure, kind: CallKind) {
+    LAST_ERROR.set(failure.code);
+    let text = format!("{}: {} ({})", kind.name(), failure.text, failure.code);
+    if let Ok(text) = CString::new(text) {
+        // A thread that is ending has no slot any more; then nobody will ask.
+        let _ = MESSAGE.try_with(|slot| *slot.borrow_mut() = text);
+    }
+}
+
+/// Runs one exported call under the lock: counts it, lets it cost its time,
+/// gives planned faults their turn, and turns failures and panics into codes.
+pub fn enter(kind: CallKind, bytes: u64, body: impl FnOnce(&mut Sim) -> Result<()>) -> aclError {
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let mut sim = sim();
+        let device = DEVICE
+            .get()
+            .filter(|&it| it < sim.config.devices)
+            .unwrap_or(0);
+        let result = sim.begin(kind, device, bytes).and_then(|()| body(&mut sim));
+        if result.is_err() {
+            sim.failed(kind, device);
+        }
+        if !sim.outbox.is_empty() {
+            host_calls::post(&mut sim.outbox);
+        }
+        result
+    }));
+    match outcome {
+        Ok(Ok(())) => ACL_SUCCESS,
+        Ok(Err(failure)) => {
+            remember(failure, kind);
+            failure.code
+        }
+        Err(_) => {
+            let text = "the simulator failed; its message is on the standard error";
+            remember(
+                Failure {
+                    code: ACL_ERROR_INTERNAL_ERROR,
+                    text,
+                },
+                kind,
+            );
+            ACL_ERROR_INTERNAL_ERROR
+        }
+    }
+}
