@@ -1,0 +1,140 @@
+// Allocation and deletion: the hot path.
+#include "../c10/convert.h"
+#include "driver.h"
+#include "npu_allocator.h"
+
+namespace npualloc::torch_npu_plugin {
+
+std::atomic<NpuAllocator*> the_allocator{nullptr};
+
+namespace {
+
+using c10_backend::kOneExaByte;
+using c10_backend::throw_too_large;
+
+constexpr std::size_t kDefaultPad = 32;
+
+int current_device() {
+  int device = 0;
+  NPU_CHECK_ERROR(c10_npu::GetDevice(&device));
+  return device;
+}
+
+// The current stream's handle, without waiting for the host task queue. Makes the device current on
+// this thread first.
+aclrtStream current_stream(int device) {
+  return c10_npu::getCurrentNPUStream(static_cast<c10::DeviceIndex>(device)).stream(false);
+}
+
+void delete_uncached(void* ptr) {
+  if (c10_npu::NpuSysCtrl::GetInstance().GetInitFlag()) c10_npu::npuSynchronizeDevice(false);
+  NPU_CHECK_ERROR(api().free(ptr), "aclrtFree");
+}
+
+// Whether this request bypasses the cache. During capture memory always comes from the cache.
+bool bypasses_cache(int device) {
+  if (C10_LIKELY(!force_uncached())) return false;
+  current_stream(device);  // The capture status needs a context.
+  return c10_npu::currentStreamCaptureStatusMayInitCtx() == c10_npu::CaptureStatus::None;
+}
+
+void* allocate_uncached(std::size_t bytes) {
+  void* ptr = nullptr;
+  NPU_CHECK_ERROR(api().malloc_align32(&ptr, bytes + pad_bytes(), acl::MallocPolicy::HugeFirst),
+                  "aclrtMallocAlign32");
+  return ptr;
+}
+
+Allocator* make_core(const std::string& config, std::size_t pad) {
+  return new Allocator(driver_table(), {config, pad});
+}
+
+}  // namespace
+
+void delete_block(void* ptr) {
+  if (ptr == nullptr) return;
+  const NpuAllocator* allocator = the_allocator.load(std::memory_order_acquire);
+  allocator->check(allocator->core().deallocate(reinterpret_cast<std::uintptr_t>(ptr)));
+}
+
+NpuAllocator::NpuAllocator(stock::NPUAllocator* wheel, std::string config)
+    : wheel_(wheel), config_(std::move(config)), core_(make_core(config_, kDefaultPad)) {}
+
+void NpuAllocator::init(int device_count) {
+  const std::lock_guard<std::mutex> lock(init_mutex_);
+  if (device_count > 0 && core().device_count() == 0 && pad_bytes() != kDefaultPad) {
+    // The part is known only now, and nothing was allocated yet.
+    core_ = make_core(config_, pad_bytes());
+  }
+  check(core().init(device_count));
+  // The wheel's allocator releases operator workspaces for us, for which it must know its devices.
+  wheel_->init(device_count);
+}
+
+bool NpuAllocator::initialized() { return core().device_count() > 0; }
+
+// What the stock allocator calls itself: scripts compare with it.
+std::string NpuAllocator::name() { return "native"; }
+
+c10::DataPtr NpuAllocator::allocate(size_t size) {
+  if (C10_UNLIKELY(size >= kOneExaByte)) throw_too_large();
+  const int device = current_device();
+  const c10::Device where(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device));
+  if (C10_UNLIKELY(size == 0)) return {nullptr, nullptr, &delete_block, where};
+  if (C10_UNLIKELY(bypasses_cache(device))) {
+    void* ptr = allocate_uncached(size);
+    return {ptr, ptr, &delete_uncached, where};
+  }
+  void* ptr = allocate_on(device, size, current_stream(device));
+  return {ptr, ptr, &delete_block, where};
+}
+
+c10::DataPtr NpuAllocator::allocate_with_aligned(size_t size, size_t aligned_kb) const {
+  const std::size_t alignment = aligned_kb * 1024;
+  if (C10_UNLIKELY(size >= kOneExaByte || alignment >= kOneExaByte)) throw_too_large();
+  const int device = current_device();
+  const c10::Device where(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device));
+  if (size == 0) return {nullptr, nullptr, &delete_block, where};
+  const bool uncached = bypasses_cache(device);
+  void* base = uncached ? allocate_uncached(size + alignment)
+                        : allocate_on(device, size + alignment, current_stream(device));
+  const auto start = reinterpret_cast<std::uintptr_t>(base);
+  const std::uintptr_t aligned =
+      alignment == 0 ? start : (start + alignment - 1) / alignment * alignment;
+  return {reinterpret_cast<void*>(aligned), base, uncached ? &delete_uncached : &delete_block, where};
+}
+
+void* NpuAllocator::raw_alloc(size_t nbytes) {
+  if (nbytes == 0) return nullptr;
+  const int device = current_device();
+  return allocate_on(device, nbytes, current_stream(device));
+}
+
+void* NpuAllocator::raw_alloc_with_stream(size_t nbytes, aclrtStream stream) {
+  if (nbytes == 0) return nullptr;
+  return allocate_on(current_device(), nbytes, stream);
+}
+
+void NpuAllocator::raw_delete(void* ptr) { delete_block(ptr); }
+
+c10::DeleterFnPtr NpuAllocator::raw_deleter() const {
+  return force_uncached() && bypasses_cache(current_device()) ? &delete_uncached : &delete_block;
+}
+
+void NpuAllocator::copy_data(void* dest, const void* src, std::size_t count) const {
+  NPU_CHECK_ERROR(aclrtMemcpy(dest, count, src, count, ACL_MEMCPY_DEVICE_TO_DEVICE));
+}
+
+void* NpuAllocator::getBaseAllocation(void* ptr, size_t* size) {
+  const BlockView view = core().describe_block(reinterpret_cast<std::uintptr_t>(ptr));
+  check(view.status, 0);
+  if (size != nullptr) *size = view.base_size;
+  return reinterpret_cast<void*>(view.base_addr);
+}
+
+void NpuAllocator::assert_valid_device(int device) const {
+  TORCH_CHECK(0 <= device && device < core().device_count(), "Invalid device argument ", device,
+              ": did you call init?", PTA_ERROR(ErrCode::PARAM));
+}
+
+}  // namespace npualloc::torch_npu_plugin

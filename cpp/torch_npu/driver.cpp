@@ -1,0 +1,327 @@
+#include "driver.h"
+
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "npu_allocator.h"
+#include "soc.h"
+
+namespace npualloc::torch_npu_plugin {
+
+namespace {
+
+// acl_api.h declares AscendCL for itself; here the real headers are at hand.
+static_assert(static_cast<int>(acl::MallocPolicy::HugeFirst) == ACL_MEM_MALLOC_HUGE_FIRST);
+static_assert(static_cast<int>(acl::MallocPolicy::Huge1GOnly) == ACL_MEM_MALLOC_HUGE1G_ONLY);
+static_assert(static_cast<int>(acl::MemoryAttribute::Hbm) == ACL_HBM_MEM);
+static_assert(static_cast<int>(acl::MemoryAttribute::HbmHuge) == ACL_HBM_MEM_HUGE);
+static_assert(static_cast<int>(acl::MemoryAttribute::HbmHuge1G) == ACL_HBM_MEM_HUGE1G);
+static_assert(static_cast<int>(acl::EventStatus::NotReady) == ACL_EVENT_RECORDED_STATUS_NOT_READY);
+static_assert(static_cast<int>(acl::EventStatus::Complete) == ACL_EVENT_RECORDED_STATUS_COMPLETE);
+static_assert(acl::kEventCaptureStreamProgress == ACL_EVENT_CAPTURE_STREAM_PROGRESS);
+static_assert(acl::kMemoryExhausted == ACL_ERROR_RT_MEMORY_ALLOCATION);
+static_assert(acl::kContextNull == ACL_ERROR_RT_CONTEXT_NULL);
+static_assert(acl::kLocationDevice == ACL_MEM_LOCATION_TYPE_DEVICE);
+static_assert(sizeof(acl::PhysicalProperties) == sizeof(aclrtPhysicalMemProp));
+static_assert(offsetof(acl::PhysicalProperties, location) ==
+              offsetof(aclrtPhysicalMemProp, location));
+
+thread_local std::exception_ptr kept_exception;
+thread_local bool check_error_enabled = true;
+
+// Exceptions must not cross the core: they wait in `kept_exception` for the caller on this thread.
+template <typename Call>
+std::int32_t guarded(Call call) noexcept {
+  try {
+    return call();
+  } catch (...) {
+    kept_exception = std::current_exception();
+    return kForeignException;
+  }
+}
+
+// After torch_npu has finalised the runtime no driver call may be made.
+bool runtime_is_up() { return c10_npu::NpuSysCtrl::GetInstance().GetInitFlag(); }
+
+c10::DeviceIndex index(std::int32_t device) { return static_cast<c10::DeviceIndex>(device); }
+void* pointer(std::uintptr_t addr) { return reinterpret_cast<void*>(addr); }
+c10_npu::NPUEvent* event_of(std::uintptr_t event) {
+  return reinterpret_cast<c10_npu::NPUEvent*>(event);
+}
+
+void warn_once(const char* text) { TORCH_WARN_ONCE("npualloc: ", text); }
+
+// The primary context of a device.
+acl::Context primary_context(std::int32_t device) {
+  constexpr std::size_t kMaxDevices = 64;
+  static std::atomic<acl::Context> contexts[kMaxDevices]{};
+  const auto slot = static_cast<std::size_t>(device);
+  acl::Context context =
+      slot < kMaxDevices ? contexts[slot].load(std::memory_order_acquire) : nullptr;
+  if (context == nullptr) {
+    NPU_CHECK_ERROR(api().set_device(device), "aclrtSetDevice");
+    NPU_CHECK_ERROR(api().get_current_context(&context), "aclrtGetCurrentContext");
+    if (slot < kMaxDevices) contexts[slot].store(context, std::memory_order_release);
+  }
+  return context;
+}
+
+// Makes a device's primary context current and puts the thread's own back. Blocks are freed on threads
+// that run in other contexts (the graph compiler's), where torch_npu's cached device says nothing.
+class ContextScope {
+ public:
+  explicit ContextScope(std::int32_t device) {
+    had_context_ = api().get_current_context(&previous_) == acl::kSuccess;
+    NPU_CHECK_ERROR(c10_npu::GetDevice(&previous_device_));
+    const acl::Context wanted = primary_context(device);
+    changed_ = !had_context_ || wanted != previous_;
+    if (changed_) {
+      NPU_CHECK_ERROR(api().set_current_context(wanted), "aclrtSetCurrentContext");
+      NPU_CHECK_ERROR(c10_npu::SetDevice(index(device)));
+    }
+  }
+  ~ContextScope() {
+    if (!had_context_ || !changed_) return;
+    // Changing the context changes the device behind torch_npu's back; tell it. A failure here would
+    // come back at the thread's next call anyway.
+    (void)api().set_current_context(previous_);
+    try {
+      (void)c10_npu::SetDevice(index(previous_device_));
+    } catch (...) {
+    }
+  }
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+
+ private:
+  acl::Context previous_ = nullptr;
+  std::int32_t previous_device_ = 0;
+  bool had_context_ = false;
+  bool changed_ = false;
+};
+
+// Makes a device current and the previous one again at the end.
+class DeviceScope {
+ public:
+  explicit DeviceScope(std::int32_t device) {
+    NPU_CHECK_ERROR(c10_npu::GetDevice(&previous_));
+    changed_ = previous_ != device;
+    if (changed_) NPU_CHECK_ERROR(c10_npu::SetDevice(index(device)));
+  }
+  ~DeviceScope() {
+    if (!changed_) return;
+    try {
+      (void)c10_npu::MaybeSetDevice(index(previous_));
+    } catch (...) {
+    }
+  }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  std::int32_t previous_ = 0;
+  bool changed_ = false;
+};
+
+std::int32_t malloc_fn(void*, std::int32_t device, std::size_t bytes, std::int32_t huge_1g,
+                       std::uintptr_t* addr) {
+  return guarded([&] {
+    const DeviceScope scope(device);
+    return acl::malloc_device(api(), bytes, huge_1g != 0, addr, &warn_once);
+  });
+}
+
+std::int32_t free_fn(void*, std::int32_t device, std::uintptr_t addr) {
+  return guarded([&] {
+    if (!runtime_is_up()) return acl::kSuccess;
+    const DeviceScope scope(device);
+    return api().free(pointer(addr));
+  });
+}
+
+std::int32_t memory_info_fn(void*, std::int32_t device, std::size_t* free, std::size_t* total) {
+  return guarded([&] {
+    const DeviceScope scope(device);
+    return api().get_mem_info(acl::MemoryAttribute::Hbm, free, total);
+  });
+}
+
+std::int32_t synchronize_device_fn(void*, std::int32_t device) {
+  return guarded([&] {
+    if (!runtime_is_up()) return acl::kSuccess;
+    const DeviceScope scope(device);
+    c10_npu::npuSynchronizeDevice(check_error_enabled);
+    return acl::kSuccess;
+  });
+}
+
+// torch_npu makes the event itself when it is recorded first.
+std::int32_t event_create_fn(void*, std::int32_t, std::uintptr_t* event) {
+  return guarded([&] {
+    *event = reinterpret_cast<std::uintptr_t>(
+        new c10_npu::NPUEvent(ACL_EVENT_CAPTURE_STREAM_PROGRESS));
+    return acl::kSuccess;
+  });
+}
+
+std::int32_t event_destroy_fn(void*, std::uintptr_t event) {
+  return guarded([&] {
+    delete event_of(event);
+    return acl::kSuccess;
+  });
+}
+
+// Goes through torch_npu's task queue, behind the kernels it must follow.
+std::int32_t event_record_fn(void*, std::uintptr_t event, StreamToken stream) {
+  return guarded([&] {
+    if (!runtime_is_up()) return acl::kSuccess;
+    const ContextScope scope(stream.device);
+    event_of(event)->record(c10_npu::NPUStream(
+        c10_npu::NPUStream::UNCHECKED,
+        c10::Stream(c10::Stream::UNSAFE,
+                    c10::Device(c10::DeviceType::PrivateUse1, index(stream.device)), stream.id)));
+    return acl::kSuccess;
+  });
+}
+
+std::int32_t event_query_fn(void*, std::uintptr_t event, std::int32_t* completed) {
+  return guarded([&] {
+    *completed = !runtime_is_up() || event_of(event)->query();
+    return acl::kSuccess;
+  });
+}
+
+std::int32_t event_synchronize_fn(void*, std::uintptr_t event) {
+  return guarded([&] {
+    if (runtime_is_up()) event_of(event)->synchronize();
+    return acl::kSuccess;
+  });
+}
+
+std::int32_t run_free_callbacks_fn(void*, std::int32_t, std::int32_t* freed) {
+  *freed = 0;
+  return guarded([&] {
+    for (const auto& name : stock::FreeNPUMemoryCallbacksRegistry()->Keys()) {
+      if (stock::FreeNPUMemoryCallbacksRegistry()->Create(name)->Execute()) *freed = 1;
+    }
+    return acl::kSuccess;
+  });
+}
+
+// Operator workspaces belong to an allocator the wheel hides. Its own caching allocator, idle here,
+// returns them when it is told to empty its cache.
+std::int32_t release_external_caches_fn(void*, std::int32_t device) {
+  return guarded([&] {
+    const NpuAllocator* allocator = the_allocator.load(std::memory_order_acquire);
+    if (allocator == nullptr || !runtime_is_up()) return acl::kSuccess;
+    const DeviceScope scope(device);
+    allocator->wheel().FreeDeviceCachedMemory(device);
+    return acl::kSuccess;
+  });
+}
+
+std::int32_t reserve_address_fn(void*, std::int32_t device, std::size_t bytes,
+                                std::uintptr_t* addr) {
+  return guarded([&] {
+    const DeviceScope scope(device);
+    void* ptr = nullptr;
+    const acl::Code code = api().reserve_address(&ptr, bytes, 0, nullptr, 1);
+    *addr = reinterpret_cast<std::uintptr_t>(ptr);
+    return code;
+  });
+}
+
+std::int32_t release_address_fn(void*, std::int32_t device, std::uintptr_t addr) {
+  return guarded([&] {
+    const DeviceScope scope(device);
+    return api().release_address(pointer(addr));
+  });
+}
+
+std::int32_t malloc_physical_fn(void*, std::int32_t device, std::size_t bytes,
+                                std::int32_t huge_1g, std::uintptr_t* handle) {
+  return guarded([&] {
+    const DeviceScope scope(device);
+    return acl::malloc_physical(api(), device, bytes, huge_1g != 0, handle);
+  });
+}
+
+std::int32_t free_physical_fn(void*, std::int32_t device, std::uintptr_t handle) {
+  return guarded([&] {
+    const DeviceScope scope(device);
+    return api().free_physical(pointer(handle));
+  });
+}
+
+std::int32_t map_fn(void*, std::int32_t device, std::uintptr_t addr, std::size_t bytes,
+                    std::uintptr_t handle) {
+  return guarded([&] {
+    const DeviceScope scope(device);
+    return api().map(pointer(addr), bytes, 0, pointer(handle), 0);
+  });
+}
+
+std::int32_t unmap_fn(void*, std::int32_t device, std::uintptr_t addr) {
+  return guarded([&] {
+    const DeviceScope scope(device);
+    return api().unmap(pointer(addr));
+  });
+}
+
+}  // namespace
+
+const acl::Api& api() {
+  static const acl::Api loaded = acl::load("libascendcl.so");
+  return loaded;
+}
+
+const DriverTable& driver_table() {
+  static const DriverTable made = [] {
+    DriverTable table{};
+    table.malloc = &malloc_fn;
+    table.free = &free_fn;
+    table.memory_info = &memory_info_fn;
+    table.synchronize_device = &synchronize_device_fn;
+    table.event_create = &event_create_fn;
+    table.event_destroy = &event_destroy_fn;
+    table.event_record = &event_record_fn;
+    table.event_query = &event_query_fn;
+    table.event_synchronize = &event_synchronize_fn;
+    table.run_free_callbacks = &run_free_callbacks_fn;
+    table.release_external_caches = &release_external_caches_fn;
+    if (api().has_virtual_memory()) {
+      table.reserve_address = &reserve_address_fn;
+      table.release_address = &release_address_fn;
+      table.malloc_physical = &malloc_physical_fn;
+      table.free_physical = &free_physical_fn;
+      table.map = &map_fn;
+      table.unmap = &unmap_fn;
+    }
+    return table;
+  }();
+  return made;
+}
+
+void rethrow_foreign() {
+  if (kept_exception) std::rethrow_exception(std::exchange(kept_exception, nullptr));
+}
+
+std::size_t pad_bytes() {
+  static const std::size_t bytes = [] {
+    const char* name = nullptr;
+    if (void* function = dlsym(RTLD_DEFAULT, "aclrtGetSocName")) {
+      name = reinterpret_cast<const char* (*)()>(function)();
+    }
+    return padding_for(name == nullptr ? "" : name, GetCANNVersion("CANN"));
+  }();
+  return bytes;
+}
+
+CheckErrorScope::CheckErrorScope(bool check_error)
+    : previous_(std::exchange(check_error_enabled, check_error)) {}
+
+CheckErrorScope::~CheckErrorScope() { check_error_enabled = previous_; }
+
+}  // namespace npualloc::torch_npu_plugin

@@ -1,0 +1,69 @@
+// Failures as the stock allocator reports them, and who is told about them.
+#include <thread>
+
+#include "../c10/convert.h"
+#include "driver.h"
+#include "npu_allocator.h"
+
+namespace npualloc::torch_npu_plugin {
+
+void not_supported(const char* method) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "npualloc: ", method, " is not supported yet",
+                              PTA_ERROR(ErrCode::NOT_SUPPORT));
+}
+
+void NpuAllocator::attachOutOfMemoryObserver(stock::OutOfMemoryObserver observer) {
+  const std::lock_guard<std::mutex> lock(observers_mutex_);
+  oom_observers_.push_back(std::move(observer));
+}
+
+void NpuAllocator::attachOomRejectionObserver(stock::OomRejectionObserver observer) {
+  const std::lock_guard<std::mutex> lock(observers_mutex_);
+  rejection_observers_.push_back(std::move(observer));
+}
+
+void NpuAllocator::raise(Status status, std::int32_t code) const {
+  // Taken first: an observer may use the allocator and fail in turn.
+  const rust::String text = ffi::take_error_message();
+  const std::string message(text.data(), text.size());
+  if (status == Status::DriverError) {
+    if (code == kForeignException) rethrow_foreign();
+    NPU_CHECK_ERROR(code, message.c_str());
+  }
+  if (status == Status::OutOfMemory || status == Status::Rejected) {
+    const OomReport report = ffi::last_oom_report();
+    std::vector<stock::OutOfMemoryObserver> oom_observers;
+    std::vector<stock::OomRejectionObserver> rejection_observers;
+    {
+      const std::lock_guard<std::mutex> lock(observers_mutex_);
+      oom_observers = oom_observers_;
+      rejection_observers = rejection_observers_;
+    }
+    if (status == Status::OutOfMemory) {
+      for (const auto& observer : oom_observers) {
+        observer(report.device, static_cast<int64_t>(report.alloc_size),
+                 static_cast<int64_t>(report.limit), static_cast<int64_t>(report.device_free));
+      }
+    } else if (!rejection_observers.empty()) {
+      // On a thread of their own, as the stock allocator has it: a rejection is expected and must be
+      // quick. Nobody could catch what they throw.
+      std::thread([observers = std::move(rejection_observers), report] {
+        for (const auto& observer : observers) {
+          try {
+            observer(report.device, report.alloc_size, report.allocated, report.device_total);
+          } catch (const std::exception& error) {
+            TORCH_WARN("npualloc: an observer of rejected allocations failed: ", error.what());
+          } catch (...) {
+            TORCH_WARN("npualloc: an observer of rejected allocations failed");
+          }
+        }
+      }).detach();
+    }
+  }
+  if (status == Status::InvalidDevice || status == Status::InvalidArgument) {
+    TORCH_CHECK(false, message, PTA_ERROR(ErrCode::PARAM));
+  }
+  c10_backend::throw_c10(status, message);
+}
+
+}  // namespace npualloc::torch_npu_plugin

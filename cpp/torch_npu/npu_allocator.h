@@ -1,0 +1,152 @@
+// npualloc as torch_npu's allocator.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "npualloc/allocator.h"
+#include "pch.h"
+
+namespace npualloc::torch_npu_plugin {
+
+namespace stock = c10_npu::NPUCachingAllocator;
+
+// Thread-safe like the class it implements. Errors are the stock allocator's types with its texts; a
+// failed call changes nothing.
+class NpuAllocator final : public stock::NPUAllocator {
+ public:
+  // `wheel` is the allocator torch_npu registered; it keeps owning operator workspaces.
+  // Throws npualloc::InvalidArgument for a bad `config`.
+  NpuAllocator(stock::NPUAllocator* wheel, std::string config);
+
+  // alloc.cpp
+  void init(int device_count) override;
+  bool initialized() override;
+  std::string name() override;
+  c10::DataPtr allocate(size_t size) override;
+  c10::DataPtr allocate_with_aligned(size_t size, size_t aligned_kb) const override;
+  void* raw_alloc(size_t nbytes) override;
+  void* raw_alloc_with_stream(size_t nbytes, aclrtStream stream) override;
+  void raw_delete(void* ptr) override;
+  c10::DeleterFnPtr raw_deleter() const override;
+  void copy_data(void* dest, const void* src, std::size_t count) const override;
+  void* getBaseAllocation(void* ptr, size_t* size) override;
+
+  // streams.cpp
+  using stock::NPUAllocator::recordStream;
+  void recordStream(const c10::DataPtr& ptr, c10_npu::NPUStream stream) override;
+  void eraseStream(const c10::DataPtr& ptr, c10_npu::NPUStream stream) override;
+  void eraseStreamWithBlockPtr(void* block_ptr, c10_npu::NPUStream stream, void* work_ptr) override;
+  void* getBlockPtr(const c10::DataPtr& ptr) override;
+  void recordHcclWorkForBlock(void* block_ptr, void* work_ptr) override;
+  void cleanEvent() override;
+
+  // stats.cpp
+  stock::DeviceStats getDeviceStats(c10::DeviceIndex device) override;
+  void resetAccumulatedStats(c10::DeviceIndex device) override;
+  void resetPeakStats(c10::DeviceIndex device) override;
+  void cacheInfo(int device, size_t* cached_and_free, size_t* largest_block) override;
+  double getMemoryFraction(int device) override;
+  void setMemoryFraction(double fraction, int device) override;
+  void emptyCache(c10_npu::MempoolId_t mempool_id = {0, 0}) override;
+  void emptyCache(bool check_error) override;
+  void emptyCacheImpl(bool check_error, bool free_physical) override;
+  void emptyVirtAddrCache(bool check_error) override;
+  void FreeDeviceCachedMemory(int device) override;
+
+  // pools.cpp
+  void beginAllocateToPool(c10::DeviceIndex device, c10_npu::MempoolId_t mempool_id,
+                           std::function<bool(aclrtStream)> filter) override;
+  void endAllocateToPool(c10::DeviceIndex device, c10_npu::MempoolId_t mempool_id) override;
+  void releasePool(c10::DeviceIndex device, c10_npu::MempoolId_t mempool_id) override;
+  void createOrIncrefPool(c10::DeviceIndex device, c10_npu::MempoolId_t mempool_id,
+                          std::shared_ptr<stock::NPUAllocator> allocator) override;
+  int getPoolUseCount(c10::DeviceIndex device, c10_npu::MempoolId_t mempool_id) override;
+  void setUseOnOOM(c10::DeviceIndex device, c10_npu::MempoolId_t mempool_id, bool use) override;
+  void setNoSplit(c10::DeviceIndex device, c10_npu::MempoolId_t mempool_id) override;
+  bool hasCapturesUnderway(c10::DeviceIndex device) override;
+  void markCaptureBegin(c10::DeviceIndex device) override;
+  void markCaptureEnd(c10::DeviceIndex device) override;
+  bool checkPoolLiveAllocations(c10::DeviceIndex device, c10_npu::MempoolId_t mempool_id,
+                                const std::unordered_set<void*>& expected) override;
+  std::shared_ptr<stock::AllocatorState> getCheckpointState(c10::DeviceIndex device,
+                                                            c10_npu::MempoolId_t id) override;
+  stock::CheckpointDelta setCheckpointPoolState(
+      c10::DeviceIndex device, std::shared_ptr<stock::AllocatorState> state) override;
+
+  // snapshot.cpp
+  stock::SnapshotInfo snapshot(c10_npu::MempoolId_t mempool_id) override;
+  bool isHistoryEnabled() override;
+  void recordHistory(bool enabled, stock::CreateContextFn recorder, size_t max_entries,
+                     stock::RecordContext when) override;
+  void attachAllocatorTraceTracker(stock::AllocatorTraceTracker tracker) override;
+
+  // ipc.cpp
+  stock::ShareableHandle shareIpcHandle(void* ptr) override;
+  std::shared_ptr<void> getIpcDevPtr(std::string handle) override;
+  void buildServerMemMapForHccl(int device, std::shared_ptr<c10d_npu::HCCLComm> comm) override;
+
+  // uce.cpp
+  bool checkUceInMemPool(int device) override;
+  bool checkBlockIsSafe(const c10::DataPtr& ptr) override;
+  void markAllBlockUnsafe(int device) override;
+  void updateBlockToSafe(const c10::DataPtr& ptr) override;
+
+  // errors.cpp
+  void attachOutOfMemoryObserver(stock::OutOfMemoryObserver observer) override;
+  void attachOomRejectionObserver(stock::OomRejectionObserver observer) override;
+  // Throws what belongs to a failed call, with the text of the thread's last failure. Out of memory
+  // tells the observers first; no lock is held.
+  [[noreturn]] void raise(Status status, std::int32_t code) const;
+  void check(Status status, std::int32_t code) const {
+    if (C10_UNLIKELY(status != Status::Ok)) raise(status, code);
+  }
+  void check(const Outcome& outcome) const { check(outcome.status, outcome.code); }
+
+  // The core; lives as long as the process.
+  const ffi::Allocator& core() const noexcept { return core_->core(); }
+  stock::NPUAllocator& wheel() const noexcept { return *wheel_; }
+  const std::string& config() const noexcept { return config_; }
+
+ private:
+  void* allocate_on(int device, size_t size, aclrtStream stream) const {
+    const AllocOutcome outcome =
+        core().allocate(device, size, reinterpret_cast<std::uintptr_t>(stream));
+    check(outcome.status, outcome.code);
+    return reinterpret_cast<void*>(outcome.addr);
+  }
+  // What the stock allocator asserts on the device of a request.
+  void assert_valid_device(int device) const;
+
+  stock::NPUAllocator* const wheel_;
+  const std::string config_;
+  // Never destroyed: blocks are freed until the very end of the process.
+  Allocator* core_;
+  std::mutex init_mutex_;
+
+  // The collective that used a block last, by block handle. Entries of blocks that are gone are dropped
+  // when the map has doubled.
+  std::mutex works_mutex_;
+  std::unordered_map<std::uintptr_t, void*> works_;
+  std::size_t works_sweep_at_ = 1024;
+
+  mutable std::mutex observers_mutex_;
+  std::vector<stock::OutOfMemoryObserver> oom_observers_;
+  std::vector<stock::OomRejectionObserver> rejection_observers_;
+};
+
+// The registered allocator, or null before registration.
+extern std::atomic<NpuAllocator*> the_allocator;
+
+// Frees a block of the registered allocator: the deleter of every DataPtr it makes.
+void delete_block(void* ptr);
+
+// Whether PYTORCH_NO_NPU_MEMORY_CACHING is set. Throws c10::Error for a value other than 0 or 1.
+bool force_uncached();
+
+// Throws c10::NotImplementedError "npualloc: <method> is not supported yet".
+[[noreturn]] void not_supported(const char* method);
+
+}  // namespace npualloc::torch_npu_plugin

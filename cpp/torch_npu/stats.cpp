@@ -1,0 +1,87 @@
+// Statistics, the memory limit, and giving cached memory back.
+#include "../c10/convert.h"
+#include "driver.h"
+#include "npu_allocator.h"
+
+namespace npualloc::torch_npu_plugin {
+
+stock::DeviceStats NpuAllocator::getDeviceStats(c10::DeviceIndex device) {
+  assert_valid_device(device);
+  DeviceStats stats;
+  check(core().device_stats(device, stats));
+  return c10_backend::convert(stats);
+}
+
+void NpuAllocator::resetAccumulatedStats(c10::DeviceIndex device) {
+  assert_valid_device(device);
+  check(core().reset_accumulated_stats(device));
+}
+
+void NpuAllocator::resetPeakStats(c10::DeviceIndex device) {
+  assert_valid_device(device);
+  check(core().reset_peak_stats(device));
+}
+
+void NpuAllocator::cacheInfo(int device, size_t* cached_and_free, size_t* largest_block) {
+  assert_valid_device(device);
+  const CacheInfo info = core().cache_info(device);
+  check(info.status, 0);
+  // The stock allocator adds to what the caller passes in.
+  *cached_and_free += info.total;
+  *largest_block = std::max(*largest_block, info.largest);
+}
+
+double NpuAllocator::getMemoryFraction(int device) {
+  assert_valid_device(device);
+  NPU_CHECK_ERROR(c10_npu::SetDevice(static_cast<c10::DeviceIndex>(device)));
+  const ffi::FractionOutcome outcome = core().memory_fraction(device);
+  check(outcome.status, outcome.code);
+  return outcome.value;
+}
+
+void NpuAllocator::setMemoryFraction(double fraction, int device) {
+  assert_valid_device(device);
+  TORCH_CHECK(0 <= fraction && fraction <= 1, "invalid fraction:", fraction,
+              ". Please set within [0, 1].", PTA_ERROR(ErrCode::PARAM));
+  NPU_CHECK_ERROR(c10_npu::SetDevice(static_cast<c10::DeviceIndex>(device)));
+  check(core().set_memory_fraction(device, fraction));
+}
+
+void NpuAllocator::emptyCache(c10_npu::MempoolId_t mempool_id) {
+  if (mempool_id.first != 0 || mempool_id.second != 0) not_supported("emptyCache of a memory pool");
+  emptyCacheImpl(true, true);
+}
+
+void NpuAllocator::emptyCache(bool check_error) { emptyCacheImpl(check_error, true); }
+
+void NpuAllocator::emptyCacheImpl(bool check_error, bool free_physical) {
+  if (!free_physical) not_supported("emptyCache without freeing physical memory");
+  const CheckErrorScope scope(check_error);
+  for (int device = 0; device < core().device_count(); ++device) {
+    DeviceStats stats;
+    check(core().device_stats(device, stats));
+    // A device without memory is not touched: waiting for it would create its context.
+    if (stats.reserved_bytes.aggregate.current == 0) continue;
+    const Outcome outcome = core().empty_cache(device);
+    if (check_error) {
+      check(outcome);
+    } else if (outcome.status != Status::Ok) {
+      const rust::String text = ffi::take_error_message();
+      TORCH_WARN("npualloc: emptying the cache of device ", device,
+                 " failed: ", std::string(text.data(), text.size()));
+    }
+  }
+}
+
+void NpuAllocator::emptyVirtAddrCache(bool check_error) {
+  TORCH_CHECK(c10::CachingAllocator::AcceleratorAllocatorConfig::use_expandable_segments(),
+              "Unsupported config for empty_virt_addr_cache, please enable expandable_segments.");
+  emptyCacheImpl(check_error, false);
+}
+
+void NpuAllocator::FreeDeviceCachedMemory(int device) {
+  assert_valid_device(device);
+  check(core().empty_cache(device));
+}
+
+}  // namespace npualloc::torch_npu_plugin
