@@ -45,8 +45,8 @@ void* allocate_uncached(std::size_t bytes) {
   return ptr;
 }
 
-Allocator* make_core(const std::string& config, std::size_t pad) {
-  return new Allocator(driver_table(), {config, pad});
+npualloc::Allocator* make_core(const std::string& config, std::size_t pad) {
+  return new npualloc::Allocator(driver_table(), {config, pad});
 }
 
 }  // namespace
@@ -101,7 +101,8 @@ c10::DataPtr NpuAllocator::allocate_with_aligned(size_t size, size_t aligned_kb)
   const auto start = reinterpret_cast<std::uintptr_t>(base);
   const std::uintptr_t aligned =
       alignment == 0 ? start : (start + alignment - 1) / alignment * alignment;
-  return {reinterpret_cast<void*>(aligned), base, uncached ? &delete_uncached : &delete_block, where};
+  return {reinterpret_cast<void*>(aligned), base, uncached ? &delete_uncached : &delete_block,
+          where};
 }
 
 void* NpuAllocator::raw_alloc(size_t nbytes) {

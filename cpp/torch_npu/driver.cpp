@@ -7,6 +7,7 @@
 
 #include "npu_allocator.h"
 #include "soc.h"
+#include "torch_npu/csrc/core/npu/GetCANNInfo.h"
 
 namespace npualloc::torch_npu_plugin {
 
@@ -68,8 +69,9 @@ acl::Context primary_context(std::int32_t device) {
   return context;
 }
 
-// Makes a device's primary context current and puts the thread's own back. Blocks are freed on threads
-// that run in other contexts (the graph compiler's), where torch_npu's cached device says nothing.
+// Makes a device's primary context current and puts the thread's own back. Blocks are freed on
+// threads that run in other contexts (the graph compiler's), where torch_npu's cached device says
+// nothing.
 class ContextScope {
  public:
   explicit ContextScope(std::int32_t device) {
@@ -84,8 +86,8 @@ class ContextScope {
   }
   ~ContextScope() {
     if (!had_context_ || !changed_) return;
-    // Changing the context changes the device behind torch_npu's back; tell it. A failure here would
-    // come back at the thread's next call anyway.
+    // Changing the context changes the device behind torch_npu's back; tell it. A failure here
+    // would come back at the thread's next call anyway.
     (void)api().set_current_context(previous_);
     try {
       (void)c10_npu::SetDevice(index(previous_device_));
@@ -160,8 +162,8 @@ std::int32_t synchronize_device_fn(void*, std::int32_t device) {
 // torch_npu makes the event itself when it is recorded first.
 std::int32_t event_create_fn(void*, std::int32_t, std::uintptr_t* event) {
   return guarded([&] {
-    *event = reinterpret_cast<std::uintptr_t>(
-        new c10_npu::NPUEvent(ACL_EVENT_CAPTURE_STREAM_PROGRESS));
+    *event =
+        reinterpret_cast<std::uintptr_t>(new c10_npu::NPUEvent(ACL_EVENT_CAPTURE_STREAM_PROGRESS));
     return acl::kSuccess;
   });
 }
@@ -240,8 +242,8 @@ std::int32_t release_address_fn(void*, std::int32_t device, std::uintptr_t addr)
   });
 }
 
-std::int32_t malloc_physical_fn(void*, std::int32_t device, std::size_t bytes,
-                                std::int32_t huge_1g, std::uintptr_t* handle) {
+std::int32_t malloc_physical_fn(void*, std::int32_t device, std::size_t bytes, std::int32_t huge_1g,
+                                std::uintptr_t* handle) {
   return guarded([&] {
     const DeviceScope scope(device);
     return acl::malloc_physical(api(), device, bytes, huge_1g != 0, handle);

@@ -22,8 +22,9 @@ const DriverTable& driver_table();
 // Throws this thread's kept exception, when there is one.
 void rethrow_foreign();
 
-// Bytes added to every request: kernels may read 32 bytes past the end of a tensor, except on Ascend950
-// with CANN 9.1.0 and later. Asks the runtime, so only to be called after it was initialised.
+// Bytes added to every request: kernels may read 32 bytes past the end of a tensor, except on
+// Ascend950 with CANN 9.1.0 and later. Asks the runtime, so only to be called after it was
+// initialised.
 std::size_t pad_bytes();
 
 // Whether failed waits for a device are errors on this thread (otherwise warnings), while it lives.

@@ -45,8 +45,8 @@ void NpuAllocator::raise(Status status, std::int32_t code) const {
                  static_cast<int64_t>(report.limit), static_cast<int64_t>(report.device_free));
       }
     } else if (!rejection_observers.empty()) {
-      // On a thread of their own, as the stock allocator has it: a rejection is expected and must be
-      // quick. Nobody could catch what they throw.
+      // On a thread of their own, as the stock allocator has it: a rejection is expected and must
+      // be quick. Nobody could catch what they throw.
       std::thread([observers = std::move(rejection_observers), report] {
         for (const auto& observer : observers) {
           try {

@@ -1,13 +1,12 @@
-// Local definitions of functions that torch_npu's headers call and its library does not export. They are
-// hidden: the wheel keeps using its own.
+// Local definitions of functions that torch_npu's headers call and its library does not export.
+// They are hidden: the wheel keeps using its own.
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdlib>
 #include <ctime>
 #include <iomanip>
 #include <sstream>
-#include <unistd.h>
-
-#include <dlfcn.h>
-
-#include <cstdlib>
 
 #include "pch.h"
 
@@ -97,8 +96,9 @@ std::string formatErrorCode(SubModule submodule, ErrCode code) {
 
 namespace c10_npu {
 
-// The wheel's version also notes the failed memory ranges for its recovery functions, which can't be
-// reached from here; those come up again at the next synchronisation, which is the wheel's own call.
+// The wheel's version also notes the failed memory ranges for its recovery functions, which can't
+// be reached from here; those come up again at the next synchronisation, which is the wheel's own
+// call.
 std::string getDeviceErrorMessage(int code) {
   switch (code) {
     case ACL_ERROR_RT_DEVICE_TASK_ABORT:
@@ -137,8 +137,8 @@ bool OptionsManager::IsCompactErrorOutput() {
   return compact;
 }
 
-// Only asked where a driver call failed in a way the driver itself calls out of memory; such failures
-// reach the observers through the allocator.
+// Only asked where a driver call failed in a way the driver itself calls out of memory; such
+// failures reach the observers through the allocator.
 bool OptionsManager::IsOomSnapshotEnable() { return false; }
 
 void oom_observer(int64_t, int64_t, int64_t, int64_t) {}

@@ -13,8 +13,8 @@ namespace npualloc::torch_npu_plugin {
 
 namespace stock = c10_npu::NPUCachingAllocator;
 
-// Thread-safe like the class it implements. Errors are the stock allocator's types with its texts; a
-// failed call changes nothing.
+// Thread-safe like the class it implements. Errors are the stock allocator's types with its texts;
+// a failed call changes nothing.
 class NpuAllocator final : public stock::NPUAllocator {
  public:
   // `wheel` is the allocator torch_npu registered; it keeps owning operator workspaces.
@@ -123,11 +123,11 @@ class NpuAllocator final : public stock::NPUAllocator {
   stock::NPUAllocator* const wheel_;
   const std::string config_;
   // Never destroyed: blocks are freed until the very end of the process.
-  Allocator* core_;
+  npualloc::Allocator* core_;
   std::mutex init_mutex_;
 
-  // The collective that used a block last, by block handle. Entries of blocks that are gone are dropped
-  // when the map has doubled.
+  // The collective that used a block last, by block handle. Entries of blocks that are gone are
+  // dropped when the map has doubled.
   std::mutex works_mutex_;
   std::unordered_map<std::uintptr_t, void*> works_;
   std::size_t works_sweep_at_ = 1024;

@@ -1,5 +1,8 @@
-// Everything of torch_npu that this library uses. Precompiled: include nothing of torch_npu elsewhere.
+// Everything of torch_npu that this library uses. Precompiled: include nothing of torch_npu
+// elsewhere.
 #pragma once
+
+#include <c10/core/AllocatorConfig.h>
 
 #include <atomic>
 #include <functional>

@@ -31,22 +31,24 @@ void register_allocator() {
   TORCH_CHECK(the_allocator.load() == nullptr && wheel->name() == "native",
               "npualloc: another allocator is in place already (", wheel->name(),
               "); load npualloc before changing the allocator");
-  TORCH_CHECK(!wheel->initialized(),
-              "npualloc: the NPU is initialised already; load npualloc after `import torch_npu` and "
-              "before the first use of an NPU");
+  TORCH_CHECK(
+      !wheel->initialized(),
+      "npualloc: the NPU is initialised already; load npualloc after `import torch_npu` and "
+      "before the first use of an NPU");
   force_uncached();  // A bad value is reported here rather than at the first allocation.
   auto* mine = new NpuAllocator(wheel, environment_config());
   the_allocator.store(mine, std::memory_order_release);
   stock::allocator.store(mine);
-  // The same priority as the stock allocator's: what replaces that one later can replace this one too.
+  // The same priority as the stock allocator's: what replaces that one later can replace this one
+  // too.
   c10::SetAllocator(c10::DeviceType::PrivateUse1, mine);
   follow_settings();
   // Static destructors may free tensors after the runtime is gone.
   std::atexit([] { the_allocator.load()->core().begin_process_exit(); });
 }
 
-// A constructor can neither throw through the dynamic loader nor make dlopen fail. Where Python called
-// it, an exception is left for the interpreter to find when dlopen returns.
+// A constructor can neither throw through the dynamic loader nor make dlopen fail. Where Python
+// called it, an exception is left for the interpreter to find when dlopen returns.
 void report(const std::string& message) {
   load_error() = message;
   using IsInitialized = int (*)();

@@ -10,16 +10,18 @@ namespace npualloc::torch_npu_plugin {
 
 namespace {
 
-// AcceleratorAllocatorConfig::parseArgs(std::string const&): torch_npu hands every settings text, the
-// environment's included, to this function of libc10 after it has checked the keys, and keeps the rest
-// to itself. So this import is where settings can be seen from outside the wheel.
+// AcceleratorAllocatorConfig::parseArgs(std::string const&): torch_npu hands every settings text,
+// the environment's included, to this function of libc10 after it has checked the keys, and keeps
+// the rest to itself. So this import is where settings can be seen from outside the wheel.
 constexpr const char* kParseArgs =
-    "_ZN3c1016CachingAllocator26AcceleratorAllocatorConfig9parseArgsERKNSt7__cxx1112basic_stringIcSt11"
+    "_ZN3c1016CachingAllocator26AcceleratorAllocatorConfig9parseArgsERKNSt7__cxx1112basic_"
+    "stringIcSt11"
     "char_traitsIcESaIcEEE";
 
 void apply(const std::string& settings) {
   const NpuAllocator* allocator = the_allocator.load(std::memory_order_acquire);
-  // The environment's text comes by when torch_npu first looks at its own settings; the core has it.
+  // The environment's text comes by when torch_npu first looks at its own settings; the core has
+  // it.
   if (allocator == nullptr || settings == allocator->config()) return;
   try {
     allocator->core().apply_settings(rust::Str(settings.data(), settings.size()));
@@ -40,10 +42,11 @@ void parse_args(c10::CachingAllocator::AcceleratorAllocatorConfig* config,
 std::string environment_config() {
   const char* npu = std::getenv("PYTORCH_NPU_ALLOC_CONF");
   const char* generic = std::getenv("PYTORCH_ALLOC_CONF");
-  TORCH_CHECK(npu == nullptr || generic == nullptr,
-              "Both PYTORCH_NPU_ALLOC_CONF and PYTORCH_ALLOC_CONF have been set, please set only one of "
-              "them.",
-              OPS_ERROR(ErrCode::VALUE));
+  TORCH_CHECK(
+      npu == nullptr || generic == nullptr,
+      "Both PYTORCH_NPU_ALLOC_CONF and PYTORCH_ALLOC_CONF have been set, please set only one of "
+      "them.",
+      OPS_ERROR(ErrCode::VALUE));
   if (npu != nullptr) return npu;
   return generic != nullptr ? generic : "";
 }
@@ -52,7 +55,8 @@ void follow_settings() {
   if (redirect_import("libtorch_npu.so", kParseArgs, reinterpret_cast<void*>(&parse_args)) ==
       nullptr) {
     TORCH_WARN(
-        "npualloc: this torch_npu passes its settings another way; _set_allocator_settings will not "
+        "npualloc: this torch_npu passes its settings another way; _set_allocator_settings will "
+        "not "
         "reach the allocator");
   }
 }

@@ -5,8 +5,8 @@
 
 namespace npualloc::torch_npu_plugin {
 
-// The text of PYTORCH_NPU_ALLOC_CONF or PYTORCH_ALLOC_CONF; empty when neither is set. Throws c10::Error
-// when both are.
+// The text of PYTORCH_NPU_ALLOC_CONF or PYTORCH_ALLOC_CONF; empty when neither is set. Throws
+// c10::Error when both are.
 std::string environment_config();
 
 // From now on `torch.npu.memory._set_allocator_settings` also reaches the registered allocator.

@@ -9,7 +9,8 @@ StreamToken token(const c10_npu::NPUStream& stream) {
   return {stream.id(), stream.device_index(), 0};
 }
 
-// Blocks are known by the start of their memory, which is the context, also where the data were aligned.
+// Blocks are known by the start of their memory, which is the context, also where the data were
+// aligned.
 std::uintptr_t block_address(const c10::DataPtr& ptr) {
   return reinterpret_cast<std::uintptr_t>(ptr.get_context());
 }
@@ -19,7 +20,8 @@ std::uintptr_t current_stream(int device) {
       c10_npu::getCurrentNPUStream(static_cast<c10::DeviceIndex>(device)).stream(false));
 }
 
-// Memory that came from elsewhere (another process, another allocator, no cache) is not ours to track.
+// Memory that came from elsewhere (another process, another allocator, no cache) is not ours to
+// track.
 bool is_ours(const c10::DataPtr& ptr) {
   return ptr.get() != nullptr && ptr.get_deleter() == &delete_block;
 }
@@ -42,8 +44,8 @@ void NpuAllocator::eraseStream(const c10::DataPtr& ptr, c10_npu::NPUStream strea
   }
   const BlockView view = core().describe_block(block_address(ptr));
   check(view.status, 0);
-  // The collective's completion was awaited on the current stream only. For a block of another stream
-  // that says nothing: its memory could be given out there before the collective is done.
+  // The collective's completion was awaited on the current stream only. For a block of another
+  // stream that says nothing: its memory could be given out there before the collective is done.
   if (view.stream != current_stream(view.device)) return;
   check(core().erase_stream(view.addr, token(stream)));
 }

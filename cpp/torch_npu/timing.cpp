@@ -16,8 +16,8 @@ using c10_npu::NPUStream;
 
 std::atomic<std::uint64_t> call_count{0};
 std::atomic<std::uint64_t> total_ns{0};
-// The wrapped allocator's deleter. One is enough: an allocator that returns another one sometimes gets
-// it back unwrapped.
+// The wrapped allocator's deleter. One is enough: an allocator that returns another one sometimes
+// gets it back unwrapped.
 std::atomic<c10::DeleterFnPtr> inner_deleter{nullptr};
 
 class Timer {
@@ -54,7 +54,8 @@ DataPtr wrap(DataPtr ptr) {
   return ptr;
 }
 
-// The same memory with the wrapped allocator's deleter, by which that one knows its own. Owns nothing.
+// The same memory with the wrapped allocator's deleter, by which that one knows its own. Owns
+// nothing.
 class Unwrapped {
  public:
   explicit Unwrapped(const DataPtr& ptr)
@@ -166,9 +167,7 @@ class TimedAllocator final : public stock::NPUAllocator {
   stock::DeviceStats getDeviceStats(DeviceIndex device) override {
     return inner_->getDeviceStats(device);
   }
-  void resetAccumulatedStats(DeviceIndex device) override {
-    inner_->resetAccumulatedStats(device);
-  }
+  void resetAccumulatedStats(DeviceIndex device) override { inner_->resetAccumulatedStats(device); }
   void resetPeakStats(DeviceIndex device) override { inner_->resetPeakStats(device); }
   std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device) override {
     return inner_->getMemoryInfo(device);
