@@ -17,7 +17,7 @@ use crate::host_calls;
 use crate::model::config::Config;
 use crate::model::cost::CallKind;
 use crate::model::error::{Failure, Result, fail};
-use crate::model::sim::Sim;
+use crate::model::sim::{Caller, Sim};
 
 static SIM: OnceLock<Mutex<Sim>> = OnceLock::new();
 
@@ -68,6 +68,12 @@ pub fn device() -> Result<u32> {
     }
 }
 
+/// A number of the calling thread's own: its `pthread_t`.
+pub fn thread() -> u64 {
+    // SAFETY: has no precondition.
+    unsafe { libc::pthread_self() as u64 }
+}
+
 /// The thread's interaction mode with captures (`ACL_MODEL_RI_CAPTURE_MODE_*`).
 pub fn capture_mode() -> u32 {
     CAPTURE_MODE.get()
@@ -110,9 +116,15 @@ pub fn enter(kind: CallKind, bytes: u64, body: impl FnOnce(&mut Sim) -> Result<(
             .get()
             .filter(|&it| it < sim.config.devices)
             .unwrap_or(0);
+        sim.caller = Caller {
+            thread: thread(),
+            device,
+            exchange: CAPTURE_MODE.get(),
+        };
         let result = sim.begin(kind, device, bytes).and_then(|()| body(&mut sim));
-        if result.is_err() {
-            sim.failed(kind, device);
+        match result {
+            Ok(()) => sim.charge_pages(kind, device, bytes),
+            Err(_) => sim.failed(kind, device),
         }
         if !sim.outbox.is_empty() {
             host_calls::post(&mut sim.outbox);

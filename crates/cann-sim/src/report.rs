@@ -69,8 +69,10 @@ pub struct DeviceReport {
     pub unfreed_plain: u64,
     /// Bytes of physical handles not freed.
     pub unfreed_physical: u64,
-    /// Bytes not freed although the program said it was done with the device
-    /// (`aclrtResetDevice` or `aclFinalize`).
+    /// Bytes that were not freed when the program reset the device
+    /// (`aclrtResetDevice`), which took them back.
+    pub taken_back_by_reset: u64,
+    /// Bytes that nobody freed and no reset took back.
     pub leaked: u64,
 }
 
@@ -90,7 +92,7 @@ pub struct Report {
 /// Takes stock of a simulator.
 pub fn of(sim: &Sim) -> Report {
     let devices = (0..sim.config.devices)
-        .map(|index| device_report(sim, index))
+        .map(|index| device(sim, index))
         .collect();
     Report {
         time_ns: sim.clock.now(),
@@ -103,7 +105,8 @@ pub fn of(sim: &Sim) -> Report {
     }
 }
 
-fn device_report(sim: &Sim, index: u32) -> DeviceReport {
+/// Takes stock of one device.
+pub fn device(sim: &Sim, index: u32) -> DeviceReport {
     let device = &sim.devices[index as usize];
     let ledger = &device.ledger;
     let calls: Vec<CallReport> = CALL_KINDS
@@ -140,7 +143,8 @@ fn device_report(sim: &Sim, index: u32) -> DeviceReport {
         hazards: hazards.collect(),
         unfreed_plain,
         unfreed_physical,
-        leaked: device.leaked,
+        taken_back_by_reset: device.taken_back,
+        leaked: unfreed_plain + unfreed_physical,
     }
 }
 
@@ -185,6 +189,13 @@ pub fn text(report: &Report) -> String {
     out
 }
 
+/// Writes a report to a file; `%p` in its name stands for the process's number.
+pub fn write(report: &Report, path: &str) -> std::io::Result<()> {
+    let path = path.replace("%p", &std::process::id().to_string());
+    let json = serde_json::to_vec_pretty(report).map_err(std::io::Error::other)?;
+    fs::write(path, json)
+}
+
 /// Writes the report where the configuration says.
 fn write_at_exit() {
     let Some(sim) = process::existing() else {
@@ -198,10 +209,7 @@ fn write_at_exit() {
     match target {
         ReportTo::Stderr => eprint!("{}", text(&report)),
         ReportTo::File(path) => {
-            let path = path.replace("%p", &std::process::id().to_string());
-            let written = serde_json::to_vec_pretty(&report)
-                .map_err(std::io::Error::other)
-                .and_then(|json| fs::write(&path, json));
+            let written = write(&report, &path);
             if let Err(error) = written {
                 eprintln!("cann-sim: report to {path}: {error}");
             }

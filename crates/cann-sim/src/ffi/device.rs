@@ -53,8 +53,9 @@ pub extern "C" fn aclrtGetDevice(deviceId: *mut i32) -> aclError {
 fn reset(deviceId: i32) -> aclError {
     let code = enter(CallKind::ResetDevice, 0, |sim| {
         let device = sim.device_index(deviceId)?;
-        sim.give_up(device);
-        sim.device(device).active = false;
+        // Work that can complete does; what cannot is dropped.
+        let _ = sim.sync_device(device, CallKind::ResetDevice);
+        sim.reset_device(device);
         if process::current_device() == Some(device) {
             process::set_current_device(None);
         }

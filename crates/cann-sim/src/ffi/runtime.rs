@@ -35,7 +35,7 @@ pub extern "C" fn aclFinalize() -> aclError {
             return fail(ACL_ERROR_REPEAT_FINALIZE, "aclFinalize without aclInit");
         }
         for device in 0..sim.config.devices {
-            sim.give_up(device);
+            sim.reset_device(device);
         }
         Ok(())
     })

@@ -70,7 +70,6 @@ pub extern "C" fn aclrtStreamQuery(stream: *mut c_void, status: *mut c_uint) -> 
         let out = required(status)?;
         let stream = stream_of(sim, stream)?;
         sim.forbid_in_capture(stream)?;
-        sim.forbid_sync_call()?;
         let device = sim.stream(stream)?.device;
         sim.healthy(device)?;
         let idle = sim.stream(stream)?.idle(sim.clock.now());
@@ -108,7 +107,6 @@ pub extern "C" fn aclrtGetStreamId(stream: *mut c_void, id: *mut i32) -> aclErro
 pub extern "C" fn aclrtSynchronizeStream(stream: *mut c_void) -> aclError {
     after_wait(enter(CallKind::SyncStream, 0, |sim| {
         let stream = stream_of(sim, stream)?;
-        sim.forbid_sync_call()?;
         sim.sync_stream(stream, CallKind::SyncStream)
     }))
 }
@@ -286,8 +284,7 @@ pub extern "C" fn aclrtUnSubscribeReport(threadId: u64, stream: *mut c_void) -> 
 /// (-1: for ever).
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtProcessReport(timeout: i32) -> aclError {
-    // SAFETY: has no precondition.
-    let thread = unsafe { libc::pthread_self() } as u64;
+    let thread = process::thread();
     let timeout = u64::try_from(timeout).unwrap_or(u64::from(u32::MAX));
     if host_calls::process(thread, Duration::from_millis(timeout)) {
         0

@@ -14,7 +14,7 @@ use crate::model::error::{Result, fail};
 use crate::model::memory::{GIANT_PAGE, Pages, device_of};
 use crate::model::sim::Sim;
 use crate::model::vmm::Place;
-use crate::process::enter;
+use crate::process::{self, enter};
 
 /// `aclrtReserveMemAddress`
 #[unsafe(no_mangle)]
@@ -151,8 +151,9 @@ pub extern "C" fn aclrtUnmapMem(virPtr: *mut c_void) -> aclError {
     enter(CallKind::Unmap, 0, |sim| {
         let addr = required(virPtr)? as u64;
         let len = sim.vmm.mapping_at(addr)?.len;
-        sim.charge_pages(CallKind::Unmap, len);
-        sim.unmap(addr)
+        sim.unmap(addr)?;
+        sim.charge_pages(CallKind::Unmap, process::current_device().unwrap_or(0), len);
+        Ok(())
     })
 }
 

@@ -28,8 +28,8 @@ pub struct Device {
     pub broken: Option<i32>,
     /// Ranges with uncorrectable errors that are reported and not repaired.
     pub uce: Vec<(u64, u64)>,
-    /// Bytes that were not freed when the program last gave the device up.
-    pub leaked: u64,
+    /// Bytes that were not freed when the program reset the device.
+    pub taken_back: u64,
     /// Counts.
     pub ledger: Ledger,
 }
@@ -49,7 +49,7 @@ impl Device {
             active: false,
             broken: None,
             uce: Vec::new(),
-            leaked: 0,
+            taken_back: 0,
             ledger: Ledger::default(),
         }
     }

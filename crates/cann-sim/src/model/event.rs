@@ -1,6 +1,7 @@
 //! An event: a mark on a stream with the time at which the stream passes it.
 
 use ascend_rs_sys::{ACL_EVENT_EXTERNAL, ACL_EVENT_IPC, ACL_EVENT_TIME_LINE};
+use smallvec::SmallVec;
 
 /// Events a device has (Atlas A2 and A3).
 pub const MAX_EVENTS: u32 = 65_536;
@@ -18,8 +19,10 @@ pub enum Mark {
     Captured {
         /// The model.
         model: u64,
-        /// Number of the record in the model.
-        node: usize,
+        /// The stream it was recorded on.
+        stream: u64,
+        /// How far that stream had come.
+        version: u64,
     },
 }
 
@@ -36,6 +39,8 @@ pub struct Event {
     pub mark: Mark,
     /// Number of the latest record, so that a record that is overtaken is dropped.
     pub records: u64,
+    /// Captured tasks a wait for the event comes after.
+    pub front: SmallVec<[usize; 2]>,
 }
 
 impl Event {
@@ -47,6 +52,7 @@ impl Event {
             extended,
             mark: Mark::None,
             records: 0,
+            front: SmallVec::new(),
         }
     }
 
@@ -56,7 +62,9 @@ impl Event {
         match self.mark {
             Mark::None => self.extended,
             Mark::At(time) => time <= now,
-            Mark::Blocked | Mark::Captured { .. } => false,
+            Mark::Blocked => false,
+            // The capture is over, or the query would have failed.
+            Mark::Captured { .. } => true,
         }
     }
 

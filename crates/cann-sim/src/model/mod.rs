@@ -3,6 +3,7 @@
 //! given; holds no `unsafe`, no global state, does no I/O.
 
 pub mod address_space;
+pub mod capture;
 pub mod clock;
 pub mod config;
 pub mod cost;

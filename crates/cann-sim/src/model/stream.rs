@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::capture::TaskGroup;
 use super::work::{Accesses, Work};
 
 /// A task that has not been seen to complete.
@@ -60,6 +61,8 @@ pub struct Stream {
     pub blocked: VecDeque<Command>,
     /// The model this stream is being captured into.
     pub capture: Option<u64>,
+    /// The task group whose tasks this stream's replace, and the next of them.
+    pub update: Option<(TaskGroup, usize)>,
     /// Whether a float overflow is checked for.
     pub overflow: u32,
     /// Thread that handles its callbacks.
@@ -76,6 +79,7 @@ impl Stream {
             pending: VecDeque::new(),
             blocked: VecDeque::new(),
             capture: None,
+            update: None,
             overflow: 0,
             report_thread: None,
         }

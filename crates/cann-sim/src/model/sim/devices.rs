@@ -1,11 +1,93 @@
-//! Calls on whole devices.
+//! Calls on whole devices: reset, abort of tasks, memory errors and repair.
+
+use ascend_rs_sys::{ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_DEVICE_MEM_ERROR};
 
 use super::Sim;
+use crate::model::error::{Result, fail};
+use crate::model::vmm::Place;
+use crate::model::work::Access;
 
 impl Sim {
-    /// The program is done with a device: takes down what it did not free.
-    pub fn give_up(&mut self, device: u32) {
+    /// Resets a device: all its work is waited for, and memory the program did
+    /// not free is taken back.
+    pub fn reset_device(&mut self, device: u32) {
         let (plain, physical) = self.outstanding(device);
-        self.device(device).leaked = plain + physical;
+        self.device(device).taken_back += plain + physical;
+        self.abort_tasks(device);
+        let plain: Vec<u64> = self.devices[device as usize]
+            .memory
+            .live()
+            .map(|(addr, _)| addr)
+            .collect();
+        for addr in plain {
+            self.drop_plain(device, addr);
+        }
+        let mine = Place::Device(device);
+        let mapped: Vec<u64> = self
+            .vmm
+            .mappings()
+            .filter(|(_, mapping)| mapping.place == mine)
+            .map(|(addr, _)| addr)
+            .collect();
+        for addr in mapped {
+            // The address was just read from the table of mappings.
+            let _ = self.unmap(addr);
+        }
+        let handles: Vec<(u64, u32)> = self
+            .vmm
+            .handles()
+            .filter(|(_, physical)| physical.place == mine)
+            .map(|(handle, physical)| (handle, physical.references))
+            .collect();
+        for (handle, references) in handles {
+            for _ in 0..references {
+                let _ = self.free_physical(handle);
+            }
+        }
+        let state = self.device(device);
+        state.broken = None;
+        state.uce.clear();
+        state.active = false;
+    }
+
+    /// Drops all work of a device that has not completed.
+    pub fn abort_tasks(&mut self, device: u32) {
+        let streams: Vec<u64> = self
+            .streams
+            .iter()
+            .filter(|(_, stream)| stream.device == device)
+            .map(|(handle, _)| handle)
+            .collect();
+        for stream in streams {
+            // The handles were just read from the table of streams.
+            let _ = self.abort_stream(stream);
+        }
+    }
+
+    /// Finds memory of a device to be bad.
+    pub fn inject_uce(&mut self, device: u32, addr: u64, len: u64) -> Result<()> {
+        if len == 0 || self.device_at(addr) != Some(device) || !self.mapped(&Access { addr, len }) {
+            return fail(ACL_ERROR_INVALID_PARAM, "not live memory of the device");
+        }
+        let state = self.device(device);
+        state.uce.push((addr, len));
+        state.broken = Some(ACL_ERROR_RT_DEVICE_MEM_ERROR);
+        Ok(())
+    }
+
+    /// Repairs ranges with memory errors; each must be one that was reported.
+    pub fn repair_uce(&mut self, device: u32, ranges: &[(u64, u64)]) -> Result<()> {
+        let state = self.device(device);
+        if ranges.iter().any(|range| !state.uce.contains(range)) {
+            return fail(
+                ACL_ERROR_INVALID_PARAM,
+                "repair of memory that was not reported",
+            );
+        }
+        state.uce.retain(|range| !ranges.contains(range));
+        if state.uce.is_empty() && state.broken == Some(ACL_ERROR_RT_DEVICE_MEM_ERROR) {
+            state.broken = None;
+        }
+        Ok(())
     }
 }

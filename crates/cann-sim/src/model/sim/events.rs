@@ -51,6 +51,9 @@ impl Sim {
                 "event and stream are on different devices",
             );
         }
+        if let Some(model) = it.capture {
+            return self.capture_record(model, event, stream);
+        }
         let blocked = !it.blocked.is_empty();
         let time = it.tail.max(now);
         let Some(it) = self.events.get_mut(event) else {
@@ -72,6 +75,9 @@ impl Sim {
 
     /// Makes a stream wait for the latest record of an event, if there is one.
     pub fn wait_event(&mut self, stream: u64, event: u64) -> Result<()> {
+        if self.capture_wait(stream, event)? {
+            return Ok(());
+        }
         let record = self.event(event)?.records;
         let mark = self.event(event)?.mark;
         let it = self.stream_mut(stream)?;

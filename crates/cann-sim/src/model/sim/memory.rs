@@ -86,13 +86,16 @@ impl Sim {
                 .map(|it| (device, it))
         });
         let Some((device, allocation)) = allocation else {
-            self.hazard(
-                HazardKind::BadFree,
-                device.unwrap_or(0),
-                addr,
-                0,
-                "aclrtFree",
-            );
+            // After a reset the program may free what the reset took back.
+            if device.is_none_or(|device| self.devices[device as usize].active) {
+                self.hazard(
+                    HazardKind::BadFree,
+                    device.unwrap_or(0),
+                    addr,
+                    0,
+                    "aclrtFree",
+                );
+            }
             return fail(
                 ACL_ERROR_RT_PARAM_INVALID,
                 "free of an address that is not allocated",
@@ -110,14 +113,27 @@ impl Sim {
                 name,
             );
         }
+        self.charge_pages(CallKind::Free, device, allocation.len);
+        self.drop_plain(device, addr);
+        Ok(())
+    }
+
+    /// Takes a plain allocation away.
+    pub(super) fn drop_plain(&mut self, device: u32, addr: u64) {
+        let Some(allocation) = self.device(device).memory.remove(addr) else {
+            return;
+        };
+        if allocation.imported {
+            self.backing.release_shared(addr, allocation.requested);
+            self.imports.retain(|_, at| *at != addr);
+            return;
+        }
         self.backing.release(addr, allocation.len);
         let state = self.device(device);
-        state.memory.remove(addr);
         state.discharge(allocation.len);
         if allocation.pages == Pages::Giant {
             state.giant_pages += allocation.len / GIANT_PAGE;
         }
-        Ok(())
     }
 
     /// Notes host memory that the caller allocated (or registers).
@@ -217,7 +233,7 @@ impl Sim {
         self.check_range(device, src, len, "aclrtMemcpyAsync")?;
         let pageable = !self.pinned(dst) || !self.pinned(src);
         if pageable {
-            self.forbid_in_capture(stream)?;
+            self.forbid_blocking_copy(stream)?;
         }
         let work = Work {
             nanoseconds: self.copy_time(dst, src, len),

@@ -2,6 +2,7 @@
 //! the state, the passing of time and the effects of tasks; the calls are in
 //! the files beside it, by topic.
 
+mod capture;
 mod devices;
 mod events;
 pub mod memory;
@@ -14,6 +15,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use ascend_rs_sys::ACL_ERROR_RT_INVALID_DEVICEID;
 
+use super::capture::{Model, TaskGroup};
 use super::clock::Clock;
 use super::config::{Config, Mode};
 use super::cost::CallKind;
@@ -57,6 +59,17 @@ impl Ord for Due {
     }
 }
 
+/// What a call depends on besides its arguments.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Caller {
+    /// A number of the thread's own.
+    pub thread: u64,
+    /// The thread's current device, or 0.
+    pub device: u32,
+    /// The thread's mode for captures (`ACL_MODEL_RI_CAPTURE_MODE_*`).
+    pub exchange: u32,
+}
+
 /// Pinned or registered host memory.
 #[derive(Debug, Clone, Copy)]
 pub struct HostRange {
@@ -78,6 +91,12 @@ pub struct Sim {
     pub streams: Table<Stream>,
     /// Events of all devices.
     pub events: Table<Event>,
+    /// Captured models.
+    pub models: Table<Model>,
+    /// Groups of captured tasks.
+    pub groups: Table<TaskGroup>,
+    /// Who makes the present call.
+    pub caller: Caller,
     /// Virtual memory.
     pub vmm: Vmm,
     /// Pinned host memory by address.
@@ -90,6 +109,8 @@ pub struct Sim {
     sequence: u64,
     next_stream_id: i32,
     blocked_streams: usize,
+    next_model: u32,
+    captures: usize,
 }
 
 impl Sim {
@@ -116,6 +137,11 @@ impl Sim {
             sequence: 0,
             next_stream_id: 0,
             blocked_streams: 0,
+            next_model: 0,
+            captures: 0,
+            models: Table::new(Tag::Model),
+            groups: Table::new(Tag::TaskGroup),
+            caller: Caller::default(),
             config,
         };
         for device in 0..sim.config.devices {
@@ -138,9 +164,11 @@ impl Sim {
         &mut self.devices[device as usize]
     }
 
-    /// Counts a call, lets it cost its time, and fails it if a plan says so.
+    /// Counts a call, lets it cost its time, and fails it if a plan says so. The
+    /// part of the cost that grows with the size is added by
+    /// [`charge_pages`](Self::charge_pages) when the call has succeeded.
     pub fn begin(&mut self, kind: CallKind, device: u32, bytes: u64) -> Result<()> {
-        let cost = self.config.cost.call(kind, bytes);
+        let cost = self.config.cost.call(kind, 0);
         let stat = self.devices[device as usize].ledger.call_mut(kind);
         stat.count += 1;
         stat.ns += cost;
@@ -171,22 +199,14 @@ impl Sim {
         self.run_due();
     }
 
-    /// Adds the cost of pages to a call whose size was not known at first.
-    pub fn charge_pages(&mut self, kind: CallKind, bytes: u64) {
+    /// Adds the cost of the pages a call dealt with.
+    pub fn charge_pages(&mut self, kind: CallKind, device: u32, bytes: u64) {
         let cost = &self.config.cost;
         let extra = cost.call(kind, bytes) - cost.call(kind, 0);
-        self.devices[0].ledger.call_mut(kind).ns += extra;
-        self.spend(extra);
-    }
-
-    /// Fails a call that waits while the thread's captures forbid it.
-    pub fn forbid_sync_call(&self) -> Result<()> {
-        Ok(())
-    }
-
-    /// Fails a query or a wait while a capture forbids it.
-    pub fn forbid_event_call(&self, _event: u64) -> Result<()> {
-        self.forbid_sync_call()
+        if extra > 0 {
+            self.devices[device as usize].ledger.call_mut(kind).ns += extra;
+            self.spend(extra);
+        }
     }
 
     /// A number for an allocation or a mapping, never given twice.

@@ -8,6 +8,7 @@ use ascend_rs_sys::{
 };
 
 use super::{Due, Sim};
+use crate::model::capture::Step;
 use crate::model::cost::CallKind;
 use crate::model::error::{Result, fail};
 use crate::model::event::Mark;
@@ -79,17 +80,6 @@ impl Sim {
         Ok(())
     }
 
-    /// Fails a call that would wait on the host while its stream is captured.
-    pub fn forbid_in_capture(&self, stream: u64) -> Result<()> {
-        if self.stream(stream)?.capture.is_some() {
-            return fail(
-                ascend_rs_sys::ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC,
-                "the stream is being captured and this call would wait",
-            );
-        }
-        Ok(())
-    }
-
     /// Puts a task on a stream. Ranges it names that are not mapped are
     /// reported, and then the task does nothing but take its time.
     pub fn submit(&mut self, stream: u64, mut work: Work) -> Result<()> {
@@ -104,6 +94,14 @@ impl Sim {
         if let Some(Access { addr, len }) = bad {
             self.hazard(HazardKind::UnmappedAccess, device, addr, len, work.name);
             work.action = None;
+        }
+        let it = self.stream(stream)?;
+        if let Some((group, next)) = it.update {
+            return self.update(stream, group, next, work);
+        }
+        if let Some(model) = it.capture {
+            self.capture(model, stream, Step::Task(work));
+            return Ok(());
         }
         if !self.stream(stream)?.blocked.is_empty() {
             self.stream_mut(stream)?
@@ -152,6 +150,10 @@ impl Sim {
                 ACL_ERROR_RT_PARAM_INVALID,
                 "address is not mapped device memory",
             );
+        }
+        if let Some(model) = self.stream(stream)?.capture {
+            self.capture(model, stream, Step::WaitValue { addr, value, flag });
+            return Ok(());
         }
         self.block(stream, Command::WaitValue { addr, value, flag })
     }

@@ -1,0 +1,541 @@
+//! Calls on captures and replays.
+//!
+//! Which call fails with which code in a capture is taken from the public
+//! sources of the runtime (`src/runtime/api/impl/api_error.cc`,
+//! `feature/aclgraph/context_aclgraph.cc`).
+
+use std::cmp::Reverse;
+
+use ascend_rs_sys::{
+    ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC, ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT,
+    ACL_ERROR_RT_EVENT_CAPTURED, ACL_ERROR_RT_MODEL_UPDATE_FAILED, ACL_ERROR_RT_PARAM_INVALID,
+    ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED,
+    ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED, ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD,
+    ACL_ERROR_RT_STREAM_CAPTURED, ACL_ERROR_RT_STREAM_NOT_CAPTURED, ACL_ERROR_RT_STREAM_UNJOINED,
+    ACL_ERROR_STREAM_CAPTURE_CONFLICT, ACL_ERROR_STREAM_TASK_GROUP_STATUS,
+};
+use smallvec::SmallVec;
+
+use super::{Due, Sim, is_device};
+use crate::model::capture::{GLOBAL, Member, Model, RELAXED, State, Step, THREAD_LOCAL, TaskGroup};
+use crate::model::error::{Result, fail};
+use crate::model::event::Mark;
+use crate::model::ledger::HazardKind;
+use crate::model::memory::device_of;
+use crate::model::stream::{Command, Pending};
+use crate::model::work::{Access, Work};
+
+impl Sim {
+    /// A model.
+    pub fn model(&self, model: u64) -> Result<&Model> {
+        match self.models.get(model) {
+            Some(model) => Ok(model),
+            None => fail(ACL_ERROR_RT_PARAM_INVALID, "unknown model"),
+        }
+    }
+
+    /// Begins a capture on a stream.
+    pub fn capture_begin(&mut self, stream: u64, mode: u32) -> Result<()> {
+        if mode > RELAXED {
+            return fail(ACL_ERROR_RT_PARAM_INVALID, "unknown capture mode");
+        }
+        let it = self.stream(stream)?;
+        let device = it.device;
+        if self.devices[device as usize].default_stream == stream {
+            return fail(
+                ACL_ERROR_RT_PARAM_INVALID,
+                "the default stream cannot be captured",
+            );
+        }
+        if it.capture.is_some() {
+            return fail(
+                ACL_ERROR_RT_STREAM_CAPTURED,
+                "the stream is being captured already",
+            );
+        }
+        self.next_model += 1;
+        let model = Model {
+            id: self.next_model,
+            device,
+            origin: stream,
+            mode,
+            thread: self.caller.thread,
+            state: State::Capturing,
+            nodes: Vec::new(),
+            members: vec![member(stream)],
+        };
+        let model = self.models.insert(model);
+        self.stream_mut(stream)?.capture = Some(model);
+        self.captures += 1;
+        Ok(())
+    }
+
+    /// Ends the capture that began on a stream.
+    pub fn capture_end(&mut self, stream: u64) -> Result<u64> {
+        let Some(handle) = self.stream(stream)?.capture else {
+            return fail(
+                ACL_ERROR_RT_STREAM_NOT_CAPTURED,
+                "the stream is not being captured",
+            );
+        };
+        let thread = self.caller.thread;
+        let model = self.model(handle)?;
+        if model.origin != stream {
+            return fail(
+                ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED,
+                "the capture began on another stream",
+            );
+        }
+        let wrong_thread = model.thread != thread && model.mode != RELAXED;
+        let invalidated = model.state == State::Invalidated;
+        let open_group = model.members.iter().any(|member| member.group.is_some());
+        let loose = model.members.iter().any(|member| member.loose);
+        for member in model.members.clone() {
+            if let Some(stream) = self.streams.get_mut(member.stream) {
+                stream.capture = None;
+            }
+        }
+        self.captures -= 1;
+        let verdict = if wrong_thread {
+            fail(
+                ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD,
+                "another thread began the capture",
+            )
+        } else if invalidated {
+            fail(
+                ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED,
+                "a call during the capture failed",
+            )
+        } else if open_group {
+            fail(
+                ACL_ERROR_STREAM_TASK_GROUP_STATUS,
+                "a task group was not ended",
+            )
+        } else if loose {
+            fail(
+                ACL_ERROR_RT_STREAM_UNJOINED,
+                "a stream was not joined to the origin",
+            )
+        } else {
+            Ok(handle)
+        };
+        match (&verdict, self.models.get_mut(handle)) {
+            (Ok(_), Some(model)) => model.state = State::Ready,
+            _ => drop(self.models.remove(handle)),
+        }
+        verdict
+    }
+
+    /// The model a stream is being captured into and its state, if it is.
+    pub fn capture_info(&self, stream: u64) -> Result<Option<(u64, State)>> {
+        let Some(handle) = self.stream(stream)?.capture else {
+            return Ok(None);
+        };
+        Ok(Some((handle, self.model(handle)?.state)))
+    }
+
+    /// Fails a synchronous copy or fill that a capture forbids to the thread.
+    pub fn forbid_sync_call(&mut self) -> Result<()> {
+        if self.captures == 0 {
+            return Ok(());
+        }
+        let caller = self.caller;
+        let device = caller.device;
+        let active = || {
+            self.models
+                .iter()
+                .filter(|(_, it)| it.state == State::Capturing)
+        };
+        let context = active()
+            .filter(|(_, it)| it.device == device)
+            .map(|(_, it)| it.mode)
+            .min();
+        let own = active()
+            .filter(|(_, it)| it.thread == caller.thread)
+            .map(|(_, it)| it.mode)
+            .min();
+        let Some(context) = context else {
+            return Ok(());
+        };
+        let forbidden = match caller.exchange {
+            GLOBAL => context == GLOBAL || own == Some(THREAD_LOCAL),
+            THREAD_LOCAL => own.is_some_and(|mode| mode != RELAXED),
+            _ => false,
+        };
+        if forbidden {
+            return fail(
+                ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT,
+                "a capture forbids synchronous calls",
+            );
+        }
+        Ok(())
+    }
+
+    /// Fails a query of, or a wait for, an event that is part of a capture.
+    pub fn forbid_event_call(&self, event: u64) -> Result<()> {
+        if let Mark::Captured { model, .. } = self.event(event)?.mark
+            && self
+                .models
+                .get(model)
+                .is_some_and(|model| model.state != State::Ready)
+        {
+            return fail(
+                ACL_ERROR_RT_EVENT_CAPTURED,
+                "the event was recorded in a capture",
+            );
+        }
+        Ok(())
+    }
+
+    /// Fails a query of, or a wait for, a stream that is being captured.
+    pub fn forbid_in_capture(&self, stream: u64) -> Result<()> {
+        if self.stream(stream)?.capture.is_some() {
+            return fail(ACL_ERROR_RT_STREAM_CAPTURED, "the stream is being captured");
+        }
+        Ok(())
+    }
+
+    /// Fails a copy that would become synchronous on a captured stream.
+    pub(super) fn forbid_blocking_copy(&self, stream: u64) -> Result<()> {
+        if self.stream(stream)?.capture.is_some() {
+            return fail(
+                ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC,
+                "a copy of pageable memory waits, and the stream is being captured",
+            );
+        }
+        Ok(())
+    }
+
+    /// What is behind a range now: the numbers of its allocation or mappings.
+    fn owners(&self, access: &Access) -> SmallVec<[u64; 2]> {
+        let mut owners = SmallVec::new();
+        if !is_device(access.addr) {
+            return owners;
+        }
+        if let Some(device) = device_of(access.addr) {
+            let memory = self.devices.get(device as usize).map(|it| &it.memory);
+            owners.extend(
+                memory
+                    .and_then(|it| it.find(access.addr))
+                    .map(|(_, it)| it.owner),
+            );
+            return owners;
+        }
+        let end = access.addr + access.len.max(1);
+        let mut at = access.addr;
+        while let Some((start, mapping)) = self.vmm.find(at).filter(|_| at < end) {
+            owners.push(mapping.owner);
+            at = start + mapping.len;
+        }
+        owners
+    }
+
+    /// Captures a step instead of doing it.
+    pub(super) fn capture(&mut self, model: u64, stream: u64, step: Step) {
+        let owners = match &step {
+            Step::Task(work) => work.accesses.iter().map(|it| self.owners(it)).collect(),
+            Step::WaitValue { addr, .. } => vec![self.owners(&Access {
+                addr: *addr,
+                len: 8,
+            })],
+        };
+        if let Some(model) = self.models.get_mut(model) {
+            model.add(stream, step, owners);
+        }
+    }
+
+    /// Records an event on a captured stream.
+    pub(super) fn capture_record(&mut self, model: u64, event: u64, stream: u64) -> Result<()> {
+        let Some(member) = self.models.get_mut(model).and_then(|it| it.member(stream)) else {
+            return fail(ACL_ERROR_RT_PARAM_INVALID, "unknown model");
+        };
+        let mark = Mark::Captured {
+            model,
+            stream,
+            version: member.version,
+        };
+        let front = member.front.clone();
+        if let Some(event) = self.events.get_mut(event) {
+            event.records += 1;
+            event.mark = mark;
+            event.front = front;
+        }
+        Ok(())
+    }
+
+    /// Waits for an event when the stream, the event or both are in a capture.
+    /// False if neither is.
+    pub(super) fn capture_wait(&mut self, stream: u64, event: u64) -> Result<bool> {
+        let it = self.event(event)?;
+        let front = it.front.clone();
+        let captured = match it.mark {
+            Mark::Captured {
+                model,
+                stream,
+                version,
+            } if self
+                .models
+                .get(model)
+                .is_some_and(|it| it.state != State::Ready) =>
+            {
+                Some((model, stream, version))
+            }
+            _ => None,
+        };
+        let own = self.stream(stream)?.capture;
+        let (model, source, version) = match (captured, own) {
+            (None, own) => return Ok(own.is_some()),
+            (Some((model, ..)), Some(own)) if model != own => {
+                return fail(
+                    ACL_ERROR_STREAM_CAPTURE_CONFLICT,
+                    "the event and the stream belong to different captures",
+                );
+            }
+            (Some(captured), _) => captured,
+        };
+        let device = self.stream(stream)?.device;
+        if self.devices[device as usize].default_stream == stream {
+            return fail(
+                ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT,
+                "the default stream cannot join a capture",
+            );
+        }
+        self.stream_mut(stream)?.capture = Some(model);
+        let Some(model) = self.models.get_mut(model) else {
+            return Ok(true);
+        };
+        if model.member(stream).is_none() {
+            model.members.push(member(stream));
+        }
+        let origin = model.origin;
+        if let Some(source) = model.member(source)
+            && source.version == version
+        {
+            source.loose = false;
+        }
+        if let Some(member) = model.member(stream) {
+            for node in front {
+                if !member.front.contains(&node) {
+                    member.front.push(node);
+                }
+            }
+            member.version += 1;
+            member.loose = stream != origin;
+        }
+        Ok(true)
+    }
+
+    /// Begins a group of tasks that can be replaced later.
+    pub fn task_group_begin(&mut self, stream: u64) -> Result<()> {
+        let Some(model) = self.stream(stream)?.capture else {
+            return fail(
+                ACL_ERROR_RT_STREAM_NOT_CAPTURED,
+                "the stream is not being captured",
+            );
+        };
+        let Some(model) = self.models.get_mut(model) else {
+            return fail(ACL_ERROR_RT_PARAM_INVALID, "unknown model");
+        };
+        let first = model.nodes.len();
+        match model.member(stream) {
+            Some(member) if member.group.is_none() => {
+                member.group = Some(first);
+                Ok(())
+            }
+            _ => fail(
+                ACL_ERROR_STREAM_TASK_GROUP_STATUS,
+                "a task group is open already",
+            ),
+        }
+    }
+
+    /// Ends the group that is open on a stream.
+    pub fn task_group_end(&mut self, stream: u64) -> Result<u64> {
+        let Some(handle) = self.stream(stream)?.capture else {
+            return fail(
+                ACL_ERROR_RT_STREAM_NOT_CAPTURED,
+                "the stream is not being captured",
+            );
+        };
+        let Some(model) = self.models.get_mut(handle) else {
+            return fail(ACL_ERROR_RT_PARAM_INVALID, "unknown model");
+        };
+        let end = model.nodes.len();
+        match model.member(stream).and_then(|member| member.group.take()) {
+            Some(first) => Ok(self.groups.insert(TaskGroup {
+                model: handle,
+                first,
+                end,
+            })),
+            None => fail(ACL_ERROR_STREAM_TASK_GROUP_STATUS, "no task group is open"),
+        }
+    }
+
+    /// Tasks put on the stream from now on replace those of a group.
+    pub fn task_update_begin(&mut self, stream: u64, group: u64) -> Result<()> {
+        self.forbid_in_capture(stream)?;
+        let Some(group) = self.groups.get(group).copied() else {
+            return fail(ACL_ERROR_RT_PARAM_INVALID, "unknown task group");
+        };
+        if self.model(group.model)?.state != State::Ready {
+            return fail(
+                ACL_ERROR_RT_PARAM_INVALID,
+                "the model's capture has not ended",
+            );
+        }
+        let it = self.stream_mut(stream)?;
+        if it.update.is_some() {
+            return fail(
+                ACL_ERROR_STREAM_TASK_GROUP_STATUS,
+                "an update is open already",
+            );
+        }
+        it.update = Some((group, group.first));
+        Ok(())
+    }
+
+    /// Ends an update; it must have replaced every task of the group.
+    pub fn task_update_end(&mut self, stream: u64) -> Result<()> {
+        self.forbid_in_capture(stream)?;
+        match self.stream_mut(stream)?.update.take() {
+            Some((group, next)) if next == group.end => Ok(()),
+            Some(_) => fail(
+                ACL_ERROR_RT_MODEL_UPDATE_FAILED,
+                "fewer tasks than the group has",
+            ),
+            None => fail(ACL_ERROR_STREAM_TASK_GROUP_STATUS, "no update is open"),
+        }
+    }
+
+    /// Replaces the next task of the group a stream is updating.
+    pub(super) fn update(
+        &mut self,
+        stream: u64,
+        group: TaskGroup,
+        next: usize,
+        work: Work,
+    ) -> Result<()> {
+        if next >= group.end {
+            return fail(
+                ACL_ERROR_RT_MODEL_UPDATE_FAILED,
+                "more tasks than the group has",
+            );
+        }
+        let owners = work.accesses.iter().map(|it| self.owners(it)).collect();
+        let node = self
+            .models
+            .get_mut(group.model)
+            .and_then(|it| it.nodes.get_mut(next));
+        if let Some(node) = node {
+            node.step = Step::Task(work);
+            node.owners = owners;
+        }
+        self.stream_mut(stream)?.update = Some((group, next + 1));
+        Ok(())
+    }
+
+    /// Puts all tasks of a model on a stream. They use the addresses that were
+    /// captured, whatever is there now.
+    pub fn replay(&mut self, handle: u64, stream: u64) -> Result<()> {
+        let model = self.model(handle)?.clone();
+        if model.state != State::Ready {
+            return fail(
+                ACL_ERROR_RT_PARAM_INVALID,
+                "the model's capture has not ended",
+            );
+        }
+        if self.stream(stream)?.capture.is_some() {
+            return fail(ACL_ERROR_RT_STREAM_CAPTURED, "the stream is being captured");
+        }
+        let device = self.stream(stream)?.device;
+        self.healthy(device)?;
+        let waits = model
+            .nodes
+            .iter()
+            .any(|node| matches!(node.step, Step::WaitValue { .. }));
+        let in_order = waits || !self.stream(stream)?.blocked.is_empty();
+        let base = self.stream(stream)?.tail.max(self.clock.now());
+        let mut ends = Vec::with_capacity(model.nodes.len());
+        let mut tail = base;
+        for node in model.nodes {
+            let start = node.after.iter().map(|&before: &usize| ends[before]).max();
+            let start = start.unwrap_or(base);
+            let work = match node.step {
+                Step::WaitValue { addr, value, flag } => {
+                    self.block(stream, Command::WaitValue { addr, value, flag })?;
+                    ends.push(start);
+                    continue;
+                }
+                Step::Task(work) => self.checked(device, work, &node.owners),
+            };
+            if in_order {
+                self.submit(stream, work)?;
+                ends.push(start);
+                continue;
+            }
+            self.device(device).ledger.tasks += 1;
+            let end = start.saturating_add(work.nanoseconds);
+            ends.push(end);
+            tail = tail.max(end);
+            let (accesses, name) = (work.accesses.clone(), work.name);
+            self.stream_mut(stream)?.pending.push_back(Pending {
+                end,
+                accesses,
+                name,
+            });
+            if let Some(action) = work.action {
+                let sequence = self.next_number();
+                let accesses = work.accesses;
+                self.due.push(Reverse(Due {
+                    end,
+                    sequence,
+                    stream,
+                    accesses,
+                    action,
+                }));
+            }
+        }
+        if !in_order {
+            self.stream_mut(stream)?.tail = tail;
+        }
+        Ok(())
+    }
+
+    /// Reports ranges of a replayed task that are not what was captured; a task
+    /// whose memory is not mapped does nothing but take its time.
+    fn checked(&mut self, device: u32, mut work: Work, owners: &[SmallVec<[u64; 2]>]) -> Work {
+        for (access, captured) in work.accesses.clone().iter().zip(owners) {
+            if !self.mapped(access) {
+                let Access { addr, len } = *access;
+                self.hazard(HazardKind::UnmappedAccess, device, addr, len, work.name);
+                work.action = None;
+            } else if self.owners(access) != *captured {
+                let Access { addr, len } = *access;
+                self.hazard(HazardKind::StaleReplay, device, addr, len, work.name);
+            }
+        }
+        work
+    }
+
+    /// Destroys a model.
+    pub fn destroy_model(&mut self, model: u64) -> Result<()> {
+        if self.model(model)?.state != State::Ready {
+            return fail(
+                ACL_ERROR_RT_PARAM_INVALID,
+                "the model's capture has not ended",
+            );
+        }
+        self.models.remove(model);
+        Ok(())
+    }
+}
+
+fn member(stream: u64) -> Member {
+    Member {
+        stream,
+        front: SmallVec::new(),
+        version: 0,
+        loose: false,
+        group: None,
+    }
+}
