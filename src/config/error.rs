@@ -125,15 +125,19 @@ pub enum ConfigError {
     ExpandableConflict,
 }
 
-/// The class of exception that the stock allocator throws, by its name in Python.
+/// The C++ exception that the stock allocator throws. Which Python class the standard ones become
+/// depends on the caller: torch's bindings give `ValueError` and `IndexError`, torch_npu's
+/// `_set_allocator_settings` gives `RuntimeError`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorClass {
-    /// `ValueError` (`c10::ValueError`, `std::invalid_argument`).
+    /// `c10::ValueError`.
     Value,
-    /// `IndexError` (`std::out_of_range`).
-    Index,
-    /// `RuntimeError` (`c10::Error`).
+    /// `c10::Error`.
     Runtime,
+    /// `std::invalid_argument`.
+    InvalidArgument,
+    /// `std::out_of_range`.
+    OutOfRange,
 }
 
 /// The code that torch_npu appends to a text: sub-module and kind.
@@ -149,14 +153,25 @@ pub enum ErrorCode {
     PtaParam,
 }
 
+impl ErrorCode {
+    /// The code as torch_npu writes it, such as `ERR01003`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::OpsValue => "ERR01003",
+            Self::OpsParam => "ERR01001",
+            Self::PtaValue => "ERR00003",
+            Self::PtaParam => "ERR00001",
+        }
+    }
+}
+
 impl ConfigError {
-    /// The class of exception that the stock allocator throws.
+    /// The exception that the stock allocator throws.
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::UnknownKey { .. }
             | Self::UnknownCommonKey { .. }
             | Self::NotAtRunTime { .. }
-            | Self::NotANumber { .. }
             | Self::NotABool { .. }
             | Self::TooSmall { .. }
             | Self::LargeSegmentTooSmall { .. }
@@ -164,7 +179,8 @@ impl ConfigError {
             | Self::Divisions
             | Self::ListedDivisions
             | Self::Interval => ErrorClass::Value,
-            Self::NumberOutOfRange { .. } => ErrorClass::Index,
+            Self::NotANumber { .. } => ErrorClass::InvalidArgument,
+            Self::NumberOutOfRange { .. } => ErrorClass::OutOfRange,
             Self::BothVariables
             | Self::Truncated
             | Self::UnclosedList

@@ -12,3 +12,5 @@ pub use environment::from_environment;
 pub use error::{ConfigError, ErrorClass, ErrorCode};
 pub use model::{ExpandableSegments, Settings};
 
+#[cfg(test)]
+mod tests;
