@@ -35,6 +35,16 @@ void convert_newer(Target& target, const DeviceStats& stats) {
   }
 }
 
+template <typename Target>
+void add_pools(Target& target, const rust::Vec<ffi::PoolReserved>& pools) {
+  if constexpr (requires { target.reserved_bytes_by_private_pools; }) {
+    for (const ffi::PoolReserved& pool : pools) {
+      target.reserved_bytes_by_private_pools[{pool.pool.first, pool.pool.second}] =
+          convert(pool.bytes);
+    }
+  }
+}
+
 }  // namespace
 
 void throw_too_large() {
@@ -88,6 +98,10 @@ C10Stats convert(const DeviceStats& stats) {
   converted.max_split_size = stats.max_split_size;
   convert_newer(converted, stats);
   return converted;
+}
+
+void add_private_pools(C10Stats& stats, const rust::Vec<ffi::PoolReserved>& pools) {
+  add_pools(stats, pools);
 }
 
 }  // namespace npualloc::c10_backend

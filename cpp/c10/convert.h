@@ -30,4 +30,8 @@ inline void check(Status status) {
 
 c10::CachingDeviceAllocator::DeviceStats convert(const DeviceStats& stats);
 
+// Adds the reserved bytes of private pools, where torch's struct has them.
+void add_private_pools(c10::CachingDeviceAllocator::DeviceStats& stats,
+                       const rust::Vec<ffi::PoolReserved>& pools);
+
 }  // namespace npualloc::c10_backend

@@ -53,8 +53,7 @@ npualloc::Allocator* make_core(const std::string& config, std::size_t pad) {
 
 void delete_block(void* ptr) {
   if (ptr == nullptr) return;
-  const NpuAllocator* allocator = the_allocator.load(std::memory_order_acquire);
-  allocator->check(allocator->core().deallocate(reinterpret_cast<std::uintptr_t>(ptr)));
+  the_allocator.load(std::memory_order_acquire)->free_block(ptr);
 }
 
 NpuAllocator::NpuAllocator(stock::NPUAllocator* wheel, std::string config)
@@ -69,6 +68,28 @@ void NpuAllocator::init(int device_count) {
   check(core().init(device_count));
   // The wheel's allocator releases operator workspaces for us, for which it must know its devices.
   wheel_->init(device_count);
+}
+
+void* NpuAllocator::allocate_detailed(int device, size_t size, aclrtStream stream) const {
+  const ffi::MempoolId pool = routes_.find(device, stream);
+  const std::uintptr_t context = contexts_.gather(stock::RecordContext::STATE);
+  const AllocOutcome outcome =
+      core().allocate_in(device, size, reinterpret_cast<std::uintptr_t>(stream), pool, context);
+  deliver_trace();
+  check(outcome.status, outcome.code);
+  return reinterpret_cast<void*>(outcome.addr);
+}
+
+void NpuAllocator::free_detailed(void* ptr) const {
+  const std::uintptr_t context = contexts_.gather(stock::RecordContext::ALL);
+  const Outcome outcome = core().deallocate_with(reinterpret_cast<std::uintptr_t>(ptr), context);
+  deliver_trace();
+  check(outcome);
+}
+
+void NpuAllocator::update_detailed() {
+  detailed_.store(!routes_.empty() || history_.load() || tracked_.load(),
+                  std::memory_order_release);
 }
 
 bool NpuAllocator::initialized() { return core().device_count() > 0; }

@@ -272,6 +272,45 @@ std::int32_t unmap_fn(void*, std::int32_t device, std::uintptr_t addr) {
   });
 }
 
+// Asked with the device lock held: everything here only reads.
+std::int32_t is_capturing_fn(void*, std::int32_t device, std::int32_t* capturing) {
+  *capturing = 0;
+  return guarded([&] {
+    const aclrtStream stream = c10_npu::getCurrentNPUStream(index(device)).stream(false);
+    *capturing = c10_npu::captureStatusMayInitCtx(stream) != c10_npu::CaptureStatus::None;
+    return acl::kSuccess;
+  });
+}
+
+std::shared_ptr<stock::NPUAllocator> pool_allocator(std::int32_t device, std::uint64_t first,
+                                                    std::uint64_t second) {
+  auto found = the_allocator.load()->pool_allocators().find(device, {first, second});
+  TORCH_INTERNAL_ASSERT(found != nullptr, "npualloc: memory pool (", first, ", ", second,
+                        ") has no allocator");
+  return found;
+}
+
+std::int32_t pool_malloc_fn(void*, std::int32_t device, std::uint64_t first, std::uint64_t second,
+                            std::size_t bytes, std::uintptr_t* addr) {
+  return guarded([&] {
+    const DeviceScope scope(device);
+    void* ptr = pool_allocator(device, first, second)->raw_alloc(bytes);
+    *addr = reinterpret_cast<std::uintptr_t>(ptr);
+    return ptr == nullptr ? acl::kMemoryExhausted : acl::kSuccess;
+  });
+}
+
+std::int32_t pool_free_fn(void*, std::int32_t device, std::uint64_t first, std::uint64_t second,
+                          std::uintptr_t addr) {
+  return guarded([&] {
+    const DeviceScope scope(device);
+    pool_allocator(device, first, second)->raw_delete(pointer(addr));
+    return acl::kSuccess;
+  });
+}
+
+void context_drop_fn(void*, std::uintptr_t context) { drop_handle(context); }
+
 }  // namespace
 
 const acl::Api& api() {
@@ -301,6 +340,10 @@ const DriverTable& driver_table() {
       table.map = &map_fn;
       table.unmap = &unmap_fn;
     }
+    table.is_capturing = &is_capturing_fn;
+    table.pool_malloc = &pool_malloc_fn;
+    table.pool_free = &pool_free_fn;
+    table.context_drop = &context_drop_fn;
     return table;
   }();
   return made;

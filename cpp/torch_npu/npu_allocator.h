@@ -6,8 +6,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "contexts.h"
 #include "npualloc/allocator.h"
 #include "pch.h"
+#include "pool_routes.h"
 
 namespace npualloc::torch_npu_plugin {
 
@@ -109,14 +111,32 @@ class NpuAllocator final : public stock::NPUAllocator {
   const ffi::Allocator& core() const noexcept { return core_->core(); }
   stock::NPUAllocator& wheel() const noexcept { return *wheel_; }
   const std::string& config() const noexcept { return config_; }
+  const PoolAllocators& pool_allocators() const noexcept { return pool_allocators_; }
+
+  // Frees a block by its start.
+  void free_block(void* ptr) const {
+    if (C10_UNLIKELY(detailed_.load(std::memory_order_relaxed))) return free_detailed(ptr);
+    check(core().deallocate(reinterpret_cast<std::uintptr_t>(ptr)));
+  }
 
  private:
   void* allocate_on(int device, size_t size, aclrtStream stream) const {
+    if (C10_UNLIKELY(detailed_.load(std::memory_order_relaxed))) {
+      return allocate_detailed(device, size, stream);
+    }
     const AllocOutcome outcome =
         core().allocate(device, size, reinterpret_cast<std::uintptr_t>(stream));
     check(outcome.status, outcome.code);
     return reinterpret_cast<void*>(outcome.addr);
   }
+  // The same with private pools, contexts and trackers.
+  void* allocate_detailed(int device, size_t size, aclrtStream stream) const;
+  void free_detailed(void* ptr) const;
+  void update_detailed();
+  // Hands new trace entries to the trackers.
+  void deliver_trace() const;
+  // Calls `empty` for the devices that hold memory. Failures are warnings unless `check_error`.
+  void for_each_used_device(bool check_error, const std::function<Outcome(int)>& empty);
   // What the stock allocator asserts on the device of a request.
   void assert_valid_device(int device) const;
 
@@ -131,6 +151,18 @@ class NpuAllocator final : public stock::NPUAllocator {
   std::mutex works_mutex_;
   std::unordered_map<std::uintptr_t, void*> works_;
   std::size_t works_sweep_at_ = 1024;
+
+  // Whether any scope, history or tracker is active: without them requests take the short way.
+  std::atomic<bool> detailed_{false};
+  PoolRoutes routes_;
+  PoolAllocators pool_allocators_;
+  ContextRecorder contexts_;
+  std::atomic<bool> history_{false};
+  std::atomic<bool> tracked_{false};
+  // Held while trackers run, so that each sees the entries in order. Recursive: a tracker may
+  // allocate.
+  mutable std::recursive_mutex trackers_mutex_;
+  std::vector<stock::AllocatorTraceTracker> trackers_;
 
   mutable std::mutex observers_mutex_;
   std::vector<stock::OutOfMemoryObserver> oom_observers_;

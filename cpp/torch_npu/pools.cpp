@@ -1,51 +1,91 @@
 // Private pools, graph capture and checkpoints of pools.
+#include <algorithm>
+
 #include "npu_allocator.h"
 
 namespace npualloc::torch_npu_plugin {
 
-void NpuAllocator::beginAllocateToPool(c10::DeviceIndex, c10_npu::MempoolId_t,
-                                       std::function<bool(aclrtStream)>) {
-  not_supported("beginAllocateToPool");
+void NpuAllocator::beginAllocateToPool(c10::DeviceIndex device, c10_npu::MempoolId_t mempool_id,
+                                       std::function<bool(aclrtStream)> filter) {
+  assert_valid_device(device);
+  TORCH_CHECK(!routes_.is_open(device, mempool_id),
+              "beginAllocateToPool: already recording to mempool_id");
+  check(core().create_or_incref_pool(device, to_ffi(mempool_id), false));
+  routes_.open(device, mempool_id, std::move(filter));
+  update_detailed();
 }
 
-void NpuAllocator::endAllocateToPool(c10::DeviceIndex, c10_npu::MempoolId_t) {
-  not_supported("endAllocateToPool");
+void NpuAllocator::endAllocateToPool(c10::DeviceIndex device, c10_npu::MempoolId_t mempool_id) {
+  assert_valid_device(device);
+  TORCH_CHECK(routes_.close(device, mempool_id),
+              "endAllocatePool: not currently recording to mempool_id");
+  update_detailed();
 }
 
-void NpuAllocator::releasePool(c10::DeviceIndex, c10_npu::MempoolId_t) {
-  not_supported("releasePool");
+void NpuAllocator::releasePool(c10::DeviceIndex device, c10_npu::MempoolId_t mempool_id) {
+  assert_valid_device(device);
+  check(core().release_pool(device, to_ffi(mempool_id)));
+  // Without a cache nobody would empty it later.
+  if (force_uncached() && !core().has_captures_underway(device)) check(core().empty_cache(device));
 }
 
-void NpuAllocator::createOrIncrefPool(c10::DeviceIndex, c10_npu::MempoolId_t,
-                                      std::shared_ptr<stock::NPUAllocator>) {
-  not_supported("createOrIncrefPool");
+void NpuAllocator::createOrIncrefPool(c10::DeviceIndex device, c10_npu::MempoolId_t mempool_id,
+                                      std::shared_ptr<stock::NPUAllocator> allocator) {
+  assert_valid_device(device);
+  const ffi::MempoolId pool = to_ffi(mempool_id);
+  const bool external = allocator != nullptr;
+  // Known before the pool can be used.
+  const bool added = external && pool_allocators_.find(device, pool) == nullptr;
+  if (added) pool_allocators_.add(device, pool, std::move(allocator));
+  const Outcome outcome = core().create_or_incref_pool(device, pool, external);
+  if (outcome.status != Status::Ok && added) pool_allocators_.remove(device, pool);
+  check(outcome);
 }
 
-int NpuAllocator::getPoolUseCount(c10::DeviceIndex, c10_npu::MempoolId_t) {
-  not_supported("getPoolUseCount");
+int NpuAllocator::getPoolUseCount(c10::DeviceIndex device, c10_npu::MempoolId_t mempool_id) {
+  assert_valid_device(device);
+  const ffi::CountOutcome outcome = core().pool_use_count(device, to_ffi(mempool_id));
+  check(outcome.status, outcome.code);
+  return static_cast<int>(outcome.value);
 }
 
-void NpuAllocator::setUseOnOOM(c10::DeviceIndex, c10_npu::MempoolId_t, bool) {
-  not_supported("setUseOnOOM");
+void NpuAllocator::setUseOnOOM(c10::DeviceIndex device, c10_npu::MempoolId_t mempool_id, bool use) {
+  assert_valid_device(device);
+  check(core().set_use_on_oom(device, to_ffi(mempool_id), use));
 }
 
-void NpuAllocator::setNoSplit(c10::DeviceIndex, c10_npu::MempoolId_t) {
-  not_supported("setNoSplit");
+void NpuAllocator::setNoSplit(c10::DeviceIndex device, c10_npu::MempoolId_t mempool_id) {
+  assert_valid_device(device);
+  check(core().set_no_split(device, to_ffi(mempool_id)));
 }
 
-// None can be: a capture begins with markCaptureBegin.
 bool NpuAllocator::hasCapturesUnderway(c10::DeviceIndex device) {
   assert_valid_device(device);
-  return false;
+  return core().has_captures_underway(device);
 }
 
-void NpuAllocator::markCaptureBegin(c10::DeviceIndex) { not_supported("markCaptureBegin"); }
+void NpuAllocator::markCaptureBegin(c10::DeviceIndex device) {
+  assert_valid_device(device);
+  check(core().mark_capture_begin(device));
+}
 
-void NpuAllocator::markCaptureEnd(c10::DeviceIndex) { not_supported("markCaptureEnd"); }
+void NpuAllocator::markCaptureEnd(c10::DeviceIndex device) {
+  assert_valid_device(device);
+  check(core().mark_capture_end(device));
+}
 
-bool NpuAllocator::checkPoolLiveAllocations(c10::DeviceIndex, c10_npu::MempoolId_t,
-                                            const std::unordered_set<void*>&) {
-  not_supported("checkPoolLiveAllocations");
+bool NpuAllocator::checkPoolLiveAllocations(c10::DeviceIndex device,
+                                            c10_npu::MempoolId_t mempool_id,
+                                            const std::unordered_set<void*>& expected) {
+  assert_valid_device(device);
+  std::vector<std::size_t> addresses;
+  addresses.reserve(expected.size());
+  for (void* ptr : expected) addresses.push_back(reinterpret_cast<std::uintptr_t>(ptr));
+  const ffi::CountOutcome outcome = core().check_pool_live_allocations(
+      device, to_ffi(mempool_id),
+      rust::Slice<const std::size_t>(addresses.data(), addresses.size()));
+  check(outcome.status, outcome.code);
+  return outcome.value != 0;
 }
 
 std::shared_ptr<stock::AllocatorState> NpuAllocator::getCheckpointState(c10::DeviceIndex,

@@ -9,7 +9,9 @@ stock::DeviceStats NpuAllocator::getDeviceStats(c10::DeviceIndex device) {
   assert_valid_device(device);
   DeviceStats stats;
   check(core().device_stats(device, stats));
-  return c10_backend::convert(stats);
+  stock::DeviceStats converted = c10_backend::convert(stats);
+  c10_backend::add_private_pools(converted, core().reserved_by_pool(device));
+  return converted;
 }
 
 void NpuAllocator::resetAccumulatedStats(c10::DeviceIndex device) {
@@ -48,21 +50,29 @@ void NpuAllocator::setMemoryFraction(double fraction, int device) {
 }
 
 void NpuAllocator::emptyCache(c10_npu::MempoolId_t mempool_id) {
-  if (mempool_id.first != 0 || mempool_id.second != 0) not_supported("emptyCache of a memory pool");
-  emptyCacheImpl(true, true);
+  const bool everything = mempool_id.first == 0 && mempool_id.second == 0;
+  for_each_used_device(true, [&](int device) {
+    return everything ? core().empty_cache(device) : core().empty_pool(device, to_ffi(mempool_id));
+  });
 }
 
 void NpuAllocator::emptyCache(bool check_error) { emptyCacheImpl(check_error, true); }
 
 void NpuAllocator::emptyCacheImpl(bool check_error, bool free_physical) {
   if (!free_physical) not_supported("emptyCache without freeing physical memory");
+  for_each_used_device(check_error, [&](int device) { return core().empty_cache(device); });
+}
+
+void NpuAllocator::for_each_used_device(bool check_error,
+                                        const std::function<Outcome(int)>& empty) {
   const CheckErrorScope scope(check_error);
   for (int device = 0; device < core().device_count(); ++device) {
     DeviceStats stats;
     check(core().device_stats(device, stats));
     // A device without memory is not touched: waiting for it would create its context.
     if (stats.reserved_bytes.aggregate.current == 0) continue;
-    const Outcome outcome = core().empty_cache(device);
+    const Outcome outcome = empty(device);
+    deliver_trace();
     if (check_error) {
       check(outcome);
     } else if (outcome.status != Status::Ok) {
@@ -71,6 +81,7 @@ void NpuAllocator::emptyCacheImpl(bool check_error, bool free_physical) {
                  " failed: ", std::string(text.data(), text.size()));
     }
   }
+  pool_allocators_.sweep(core());
 }
 
 void NpuAllocator::emptyVirtAddrCache(bool check_error) {
@@ -81,7 +92,9 @@ void NpuAllocator::emptyVirtAddrCache(bool check_error) {
 
 void NpuAllocator::FreeDeviceCachedMemory(int device) {
   assert_valid_device(device);
-  check(core().empty_cache(device));
+  const Outcome outcome = core().empty_cache(device);
+  deliver_trace();
+  check(outcome);
 }
 
 }  // namespace npualloc::torch_npu_plugin
