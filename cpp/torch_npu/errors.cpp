@@ -31,7 +31,7 @@ void NpuAllocator::raise(Status status, std::int32_t code) const {
     NPU_CHECK_ERROR(code, message.c_str());
   }
   if (status == Status::OutOfMemory || status == Status::Rejected) {
-    TORCH_NPU_MEMORY_LOGE("%s", message.c_str());
+    ASCEND_LOGE("%s", message.c_str());
     const OomReport report = ffi::last_oom_report();
     std::vector<stock::OutOfMemoryObserver> oom_observers;
     std::vector<stock::OomRejectionObserver> rejection_observers;

@@ -32,9 +32,9 @@ void apply(const std::string& settings) {
 
 void parse_args(c10::CachingAllocator::AcceleratorAllocatorConfig* config,
                 const std::string& settings) {
-  // Ours first: a text it refuses then changes nothing on either side.
-  apply(settings);
+  // Theirs first: what torch refuses must fail with torch's own error.
   config->parseArgs(settings);
+  apply(settings);
 }
 
 }  // namespace
