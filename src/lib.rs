@@ -8,6 +8,7 @@
 //! | [`config`] | the allocator settings, their parser, the environment |
 //! | [`driver`] | the contract with the device runtime and its backends |
 //! | [`block`] | blocks, their arena, the free index, the address map: pure |
+//! | [`page`] | physical memory apart from addresses: pure |
 //! | [`segment`] | driver allocations that blocks tile: pure |
 //! | [`stream`] | stream uses of a block, events not yet complete |
 //! | [`pool`] | which free index serves a (pool, stream) |
@@ -19,15 +20,16 @@
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::panic, clippy::todo))]
 
+pub mod block;
 #[allow(unsafe_code, missing_docs)]
 pub mod bridge;
-pub mod block;
 pub mod config;
 pub mod device;
 pub mod driver;
 pub mod error;
 pub mod history;
 pub mod ids;
+pub mod page;
 pub mod pool;
 pub mod registry;
 pub mod segment;

@@ -11,6 +11,10 @@ pub enum BlockState {
     Live,
     /// Given back by the client, but streams may still use it: waits for events.
     Pending,
+    /// Part of a virtual segment that no memory backs.
+    Unmapped,
+    /// Part of a virtual segment whose mappings a thread is changing with the lock released.
+    Busy,
     /// A slot of the arena that holds no block.
     Vacant,
 }

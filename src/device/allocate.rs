@@ -12,7 +12,7 @@ use crate::history::Context;
 use crate::ids::{MempoolId, PoolId, StreamKey};
 
 /// Why a segment could not be had.
-enum Refusal {
+pub(super) enum Refusal {
     /// No room on the device or under the limit.
     Full,
     /// Policy forbids asking (`throw_on_npumalloc_oom`).
@@ -119,7 +119,7 @@ impl DeviceAllocator {
         let size = state.settings.allocation_size(request.size);
         macro_rules! try_growth {
             () => {
-                match self.grow(state, request, size, context)? {
+                match self.grow_any(state, request, size, context)? {
                     Ok(addr) => return Ok(Ok(addr)),
                     Err(Refusal::Policy) => return Ok(Err((Refusal::Policy, size))),
                     Err(Refusal::Full) => {}
@@ -159,13 +159,32 @@ impl DeviceAllocator {
         if !capturing {
             state.stats.num_alloc_retries += 1;
             for enough in [Some(size), None] {
-                self.release_idle(state, enough, MempoolId::DEFAULT)?;
+                self.make_room(state, enough, request.virtual_memory)?;
                 // Completed events may have freed a block that fits.
                 try_cache!();
                 try_growth!();
             }
         }
         Ok(Err((Refusal::Full, size)))
+    }
+
+    /// Maps memory where new segments are virtual, otherwise asks for a fixed segment.
+    fn grow_any(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        request: &Request,
+        size: usize,
+        context: &Option<Arc<Context>>,
+    ) -> Result<std::result::Result<usize, Refusal>> {
+        let external = state
+            .pools
+            .get(request.pool)
+            .is_some_and(|pool| pool.external);
+        if request.virtual_memory && !external {
+            self.grow_virtual(state, request, context)
+        } else {
+            self.grow(state, request, size, context)
+        }
     }
 
     /// Asks the driver for a segment with the lock released, and serves the request from it.

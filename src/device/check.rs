@@ -76,6 +76,25 @@ impl State {
                         == (segment.pool, segment.stream, segment.small),
                     "block {id:?} is on the list of another pool or stream"
                 );
+                if let Some(pages) = &segment.pages {
+                    let backed = match block.state {
+                        BlockState::Busy => None,
+                        state => Some(state != BlockState::Unmapped),
+                    };
+                    let pages_agree = pages
+                        .touching(block.addr, block.end())
+                        .all(|page| backed.is_none_or(|backed| pages.is_mapped(page) == backed));
+                    ensure!(pages_agree, "block {id:?} and its pages disagree");
+                    ensure!(
+                        list.virtual_memory,
+                        "block {id:?} is on a list of fixed segments"
+                    );
+                } else {
+                    ensure!(
+                        !list.virtual_memory,
+                        "block {id:?} is on a list of virtual segments"
+                    );
+                }
                 at = block.end();
                 (prev, prev_free, next) = (id, free, block.next);
             }
@@ -104,7 +123,7 @@ impl State {
 
     /// The lists hold exactly the free blocks, each on its own list.
     fn check_free_lists(&self) -> Check {
-        let mut listed = 0;
+        let (mut listed, mut unmapped) = (0, 0);
         for (list_id, list) in self.lists.iter() {
             let (mut count, mut bytes) = (0, 0);
             for id in list.free.iter(&self.arena) {
@@ -133,6 +152,14 @@ impl State {
                 bytes == list.free.bytes(),
                 "list {list_id:?} miscounts its bytes"
             );
+            for (addr, id) in &list.unmapped {
+                let block = &self.arena[*id];
+                ensure!(
+                    block.state == BlockState::Unmapped && block.addr == *addr,
+                    "unmapped list {list_id:?} is wrong about block {id:?}"
+                );
+            }
+            unmapped += list.unmapped.len();
             listed += count;
         }
         let free = self
@@ -143,6 +170,20 @@ impl State {
         ensure!(
             listed == free,
             "{free} free blocks, {listed} of them listed"
+        );
+        let (mut not_mapped, mut busy) = (0, 0);
+        for (_, block) in self.arena.iter() {
+            not_mapped += usize::from(block.state == BlockState::Unmapped);
+            busy += usize::from(block.state == BlockState::Busy);
+        }
+        ensure!(
+            unmapped == not_mapped,
+            "{not_mapped} unmapped blocks, {unmapped} listed"
+        );
+        ensure!(
+            busy == self.busy,
+            "{busy} busy blocks, {} counted",
+            self.busy
         );
         Ok(())
     }
@@ -232,7 +273,8 @@ impl State {
                     self.pools.get(segment.pool).is_some(),
                     "{id:?} is in a pool that is gone"
                 );
-                *bytes.entry(self.pools.id_of(segment.pool)).or_default() += segment.size as i64;
+                *bytes.entry(self.pools.id_of(segment.pool)).or_default() +=
+                    segment.held_bytes() as i64;
                 *segments.entry(segment.pool).or_default() += 1;
             }
         }
@@ -270,7 +312,9 @@ impl State {
                         recount[0] += 1;
                         recount[1] += size;
                     }
-                    BlockState::Free if block.is_split() => {
+                    BlockState::Free
+                        if block.is_split() && !self.lists[block.list].virtual_memory =>
+                    {
                         recount[5] += 1;
                         recount[6] += size;
                     }
@@ -283,8 +327,8 @@ impl State {
                 }
             }
             for (_, segment) in self.segments.iter().filter(|(_, s)| s.small == small) {
-                recount[7] += 1;
-                recount[8] += segment.size as i64;
+                recount[7] += i64::from(segment.pages.is_none());
+                recount[8] += segment.held_bytes() as i64;
             }
             let stats = &self.stats;
             let counted = [

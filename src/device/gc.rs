@@ -8,16 +8,16 @@ use crate::error::Result;
 use crate::ids::{PoolId, SegmentId};
 
 impl State {
-    /// Idle segments of the default large pool with their age in searches.
+    /// Idle segments of the default large pool with their age in frees.
     fn aged_segments(&self, tick: u64) -> Vec<(SegmentId, u32, usize)> {
         self.segments
             .iter()
-            .filter(|(_, segment)| !segment.small && segment.pool == PoolId::DEFAULT)
+            .filter(|(_, segment)| {
+                !segment.small && segment.pages.is_none() && segment.pool == PoolId::DEFAULT
+            })
             .filter(|(_, segment)| segment.idle_since <= tick && self.is_idle(segment.first))
             .map(|(id, segment)| {
-                let age = self
-                    .searches
-                    .wrapping_sub(self.arena[segment.first].free_since);
+                let age = (self.tick as u32).wrapping_sub(self.arena[segment.first].free_since);
                 (id, age, segment.size)
             })
             .collect()

@@ -77,6 +77,11 @@ impl DeviceAllocator {
         (total, largest)
     }
 
+    /// Bytes of physical memory held that back no address.
+    pub fn idle_physical_bytes(&self) -> usize {
+        self.state.lock().pages.bytes()
+    }
+
     /// A copy of the statistics, and `max_split_size` (−1 for unlimited, as the stock allocator has it).
     pub fn stats(&self) -> (DeviceStats, i64) {
         let state = self.state.lock();

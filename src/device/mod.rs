@@ -9,6 +9,7 @@ mod free;
 mod gc;
 mod history;
 mod info;
+mod mapping;
 mod pools;
 mod reclaim;
 mod report;
@@ -16,6 +17,7 @@ mod segments;
 mod snapshot;
 mod state;
 mod transitions;
+mod virtual_blocks;
 
 pub use info::BlockView;
 pub use report::format_size;
@@ -27,7 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::config::Settings;
+use crate::config::{ExpandableSegments, Settings};
 use crate::driver::Driver;
 use crate::error::{AllocError, Result};
 use crate::ids::DeviceId;
@@ -61,10 +63,19 @@ impl DeviceAllocator {
             state: Mutex::new(State::new(settings)),
             exiting: AtomicBool::new(false),
         };
+        {
+            let mut state = device.state.lock();
+            state.virtual_memory = device.wants_virtual_memory(&state.settings);
+        }
         if fraction < 1.0 {
             device.set_memory_fraction(fraction)?;
         }
         Ok(device)
+    }
+
+    fn wants_virtual_memory(&self, settings: &Settings) -> bool {
+        settings.expandable_segments == ExpandableSegments::On
+            && self.driver.virtual_memory().is_some()
     }
 
     /// The device.
@@ -74,7 +85,9 @@ impl DeviceAllocator {
 
     /// Replaces the settings; blocks and segments stay as they are.
     pub fn apply_settings(&self, settings: Settings) {
-        self.state.lock().settings = settings;
+        let mut state = self.state.lock();
+        state.virtual_memory = self.wants_virtual_memory(&settings);
+        state.settings = settings;
     }
 
     /// From now on no driver function is called: the runtime is going away with the process.

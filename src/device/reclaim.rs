@@ -7,28 +7,104 @@ use super::state::{Request, State};
 use crate::error::Result;
 use crate::ids::{MempoolId, PoolId, SegmentId};
 
+/// The device has finished everything submitted before `tick`.
+struct Settled {
+    tick: u64,
+    /// The pool concerned; the default one stands for all.
+    pool: MempoolId,
+    /// The calling thread captures: the default pool's memory may not be touched.
+    capturing: bool,
+}
+
+impl Settled {
+    /// Whether a pool's idle memory may be returned.
+    fn allows(&self, state: &State, of: PoolId) -> bool {
+        let everything = self.pool == MempoolId::DEFAULT;
+        match state.pools.get(of) {
+            None => everything && !self.capturing,
+            Some(private) => private.use_count == 0 && (everything || private.id == self.pool),
+        }
+    }
+}
+
 impl DeviceAllocator {
-    /// Returns idle segments to the driver, after everything submitted has finished: those of the
-    /// default pool and of private pools out of use, or, with a pool given, only of that pool (and only
-    /// when it is out of use). An unknown pool holds nothing.
+    /// Returns idle memory to the driver, after everything submitted has finished: that of the default
+    /// pool and of private pools out of use, or, with a pool given, only of that pool (and only when it
+    /// is out of use). An unknown pool holds nothing.
     pub fn empty_cache(&self, pool: MempoolId) -> Result<()> {
         let mut state = self.state.lock();
-        let outcome = self.release_idle(&mut state, None, pool);
+        let outcome = self.empty(&mut state, pool, true);
         self.unlock(state);
         outcome
     }
 
-    /// Waits for the device, reaps all events, then returns idle segments, oldest first: until `enough`
-    /// bytes went back, or all of them. `pool` as for [`Self::empty_cache`].
-    pub(super) fn release_idle(
+    /// Unmaps idle memory of virtual segments and keeps the physical memory for reuse at any address;
+    /// returns idle fixed segments to the driver.
+    pub fn empty_virtual_cache(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        let outcome = self.empty(&mut state, MempoolId::DEFAULT, false);
+        self.unlock(state);
+        outcome
+    }
+
+    fn empty(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        pool: MempoolId,
+        free_physical: bool,
+    ) -> Result<()> {
+        let settled = self.settle_device(state, pool)?;
+        self.release_fixed(state, None, &settled)?;
+        self.unmap_idle(state, None, settled.tick, |state, of| {
+            settled.allows(state, of)
+        })?;
+        if free_physical {
+            self.free_idle_pages(state, None)?;
+        }
+        self.release_empty_ranges(state, pool)?;
+        state.forget_empty_pools();
+        Ok(())
+    }
+
+    /// Makes room for a request: returns idle memory, oldest first, until `enough` bytes went back, or
+    /// (`None`) all of it. Memory that a virtual request can use stays with the allocator.
+    pub(super) fn make_room(
         &self,
         state: &mut MutexGuard<'_, State>,
         enough: Option<usize>,
-        pool: MempoolId,
+        virtual_memory: bool,
     ) -> Result<()> {
+        let settled = self.settle_device(state, MempoolId::DEFAULT)?;
+        let allows = |state: &State, of| settled.allows(state, of);
+        let mut left = enough;
+        let take = |left: &mut Option<usize>, bytes: usize| {
+            *left = left.map(|left| left.saturating_sub(bytes));
+        };
+        if !virtual_memory {
+            let released = self.release_fixed(state, left, &settled)?;
+            take(&mut left, released);
+        }
+        if left != Some(0) {
+            let idle = state.pages.bytes();
+            take(&mut left, idle);
+            let unmapped = self.unmap_idle(state, left, settled.tick, allows)?;
+            take(&mut left, unmapped);
+        }
+        if virtual_memory && left != Some(0) {
+            self.release_fixed(state, left, &settled)?;
+        }
+        if enough.is_none() || !virtual_memory {
+            self.free_idle_pages(state, enough)?;
+        }
+        state.forget_empty_pools();
+        Ok(())
+    }
+
+    /// Waits for the device and reaps the events of the pools concerned.
+    fn settle_device(&self, state: &mut MutexGuard<'_, State>, pool: MempoolId) -> Result<Settled> {
         // Only what was idle before the wait is known to be out of use after it: work submitted by
-        // other threads meanwhile may still run on what they freed. A segment that became idle since
-        // then has a later tick and stays.
+        // other threads meanwhile may still run on what they freed. What became idle since then has a
+        // later tick and stays.
         let tick = state.tick;
         let unfenced = state.unfenced.clone();
         let everything = pool == MempoolId::DEFAULT;
@@ -46,15 +122,28 @@ impl DeviceAllocator {
             self.fence_deferred(state);
             self.drain_events(state, unfenced, only)?;
         }
-        let releasable = |of: PoolId| match state.pools.get(of) {
-            None => everything && !capturing,
-            Some(private) => private.use_count == 0 && (everything || private.id == pool),
-        };
+        Ok(Settled {
+            tick,
+            pool,
+            capturing,
+        })
+    }
+
+    /// Returns idle fixed segments, oldest first: until `enough` bytes went back, or all of them.
+    /// Returns the bytes.
+    fn release_fixed(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        enough: Option<usize>,
+        settled: &Settled,
+    ) -> Result<usize> {
         let mut idle: Vec<(u64, SegmentId, usize)> = state
             .segments
             .iter()
-            .filter(|(_, segment)| segment.idle_since <= tick && state.is_idle(segment.first))
-            .filter(|(_, segment)| releasable(segment.pool))
+            .filter(|(_, segment)| segment.pages.is_none())
+            .filter(|(_, segment)| segment.idle_since <= settled.tick)
+            .filter(|(_, segment)| state.is_idle(segment.first))
+            .filter(|(_, segment)| settled.allows(state, segment.pool))
             .map(|(id, segment)| (segment.idle_since, id, segment.size))
             .collect();
         idle.sort_unstable();
@@ -67,8 +156,7 @@ impl DeviceAllocator {
                 released += size;
             }
         }
-        state.forget_empty_pools();
-        Ok(())
+        Ok(released)
     }
 
     /// With `max_split_size` set: returns oversize blocks of the request's list, the best fit alone where
@@ -85,7 +173,8 @@ impl DeviceAllocator {
         let tick = state.tick;
         MutexGuard::unlocked(state, || self.driver.synchronize_device(self.id))?;
         let wanted = request.size.max(max_split);
-        let list = &state.lists[request.list].free;
+        let list = state.lists.fixed_beside(request.list);
+        let list = &state.lists[list].free;
         let candidates: Vec<SegmentId> = match list.best_fit(wanted) {
             Some(id) => vec![state.arena[id].segment],
             None => {

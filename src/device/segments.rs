@@ -24,14 +24,16 @@ impl State {
             stream: request.stream,
             pool: request.pool,
             small: request.small,
+            pages: None,
             idle_since: self.tick,
         });
-        let id = self.arena.insert(addr, size, segment, request.list);
+        let list = self.lists.fixed_beside(request.list);
+        let id = self.arena.insert(addr, size, segment, list);
         if let Some(segment) = self.segments.get_mut(segment) {
             segment.first = id;
         }
-        self.arena[id].free_since = self.searches;
-        self.lists[request.list].free.insert(&mut self.arena, id);
+        self.arena[id].free_since = self.tick as u32;
+        self.lists[list].free.insert(&mut self.arena, id);
         self.stats.segment.increase(request.small, 1);
         self.stats
             .reserved_bytes
@@ -59,6 +61,9 @@ impl State {
     ) -> Option<(Segment, Option<Arc<Context>>)> {
         let segment = self.segments.get(id)?;
         let block = segment.first;
+        if segment.pages.is_some() {
+            return None;
+        }
         if self.arena[block].state != BlockState::Free || self.arena[block].is_split() {
             return None;
         }
@@ -87,7 +92,9 @@ impl State {
 
     /// Puts a segment back that the driver refused to free.
     pub fn restore_segment(&mut self, segment: &Segment, context: Option<&Arc<Context>>) {
-        let list = self.lists.of(segment.pool, segment.stream, segment.small);
+        let list = self
+            .lists
+            .of(segment.pool, segment.stream, segment.small, false);
         let request = Request {
             requested: 0,
             size: segment.size,
@@ -96,6 +103,7 @@ impl State {
             list,
             small: segment.small,
             no_split: false,
+            virtual_memory: false,
         };
         self.add_segment(segment.addr, segment.size, &request, context);
         self.stats.num_device_alloc -= 1;

@@ -6,7 +6,7 @@ use super::DeviceAllocator;
 use super::state::State;
 use crate::block::BlockState;
 use crate::history::{Action, Context, TraceEntry};
-use crate::ids::{MempoolId, SegmentId, StreamKey};
+use crate::ids::{BlockId, MempoolId, SegmentId, StreamKey};
 
 /// A block in a snapshot. Sizes in bytes.
 #[derive(Debug, Clone)]
@@ -60,7 +60,7 @@ impl DeviceAllocator {
             .filter(|(_, segment)| {
                 pool == MempoolId::DEFAULT || state.pools.id_of(segment.pool) == pool
             })
-            .map(|(id, _)| state.describe_segment(id))
+            .flat_map(|(id, _)| state.describe_segment(id))
             .collect();
         infos.sort_unstable_by_key(|info| info.addr);
         if state.history.active {
@@ -82,43 +82,59 @@ impl DeviceAllocator {
 }
 
 impl State {
-    fn describe_segment(&self, id: SegmentId) -> SegmentInfo {
-        // The caller took the id from the table.
-        let segment = self.segments.get(id).expect("a segment of this table");
-        let mut info = SegmentInfo {
-            addr: segment.addr,
-            total_size: segment.size,
-            requested_size: 0,
-            allocated_size: 0,
-            active_size: 0,
-            stream: segment.stream,
-            large: !segment.small,
-            expandable: false,
-            pool: self.pools.id_of(segment.pool),
-            blocks: Vec::new(),
-            context: self.history.segments.get(&id).cloned(),
+    /// A fixed segment as one; a virtual one as one for each contiguous range of mapped memory.
+    fn describe_segment(&self, id: SegmentId) -> Vec<SegmentInfo> {
+        let mut infos: Vec<SegmentInfo> = Vec::new();
+        let Some(segment) = self.segments.get(id) else {
+            return infos;
         };
+        let mut open = false;
         let mut next = segment.first;
         while let Some(block_id) = next.some() {
             let block = &self.arena[block_id];
-            let allocated = block.state == BlockState::Live;
-            let active = allocated || block.state == BlockState::Pending;
-            if active {
-                info.active_size += block.size;
-                info.requested_size += block.requested;
-            }
-            if allocated {
-                info.allocated_size += block.size;
-            }
-            info.blocks.push(BlockInfo {
-                size: block.size,
-                requested: block.requested,
-                allocated,
-                active,
-                context: self.history.blocks.get(&block_id).cloned(),
-            });
             next = block.next;
+            let mapped = !matches!(block.state, BlockState::Unmapped | BlockState::Busy);
+            if mapped && !open {
+                infos.push(SegmentInfo {
+                    addr: block.addr,
+                    total_size: 0,
+                    requested_size: 0,
+                    allocated_size: 0,
+                    active_size: 0,
+                    stream: segment.stream,
+                    large: !segment.small,
+                    expandable: segment.pages.is_some(),
+                    pool: self.pools.id_of(segment.pool),
+                    blocks: Vec::new(),
+                    context: self.history.segments.get(&id).cloned(),
+                });
+            }
+            open = mapped;
+            if mapped && let Some(info) = infos.last_mut() {
+                self.describe_block_in(info, block_id);
+            }
         }
-        info
+        infos
+    }
+
+    fn describe_block_in(&self, info: &mut SegmentInfo, id: BlockId) {
+        let block = &self.arena[id];
+        let allocated = block.state == BlockState::Live;
+        let active = allocated || block.state == BlockState::Pending;
+        info.total_size += block.size;
+        if active {
+            info.active_size += block.size;
+            info.requested_size += block.requested;
+        }
+        if allocated {
+            info.allocated_size += block.size;
+        }
+        info.blocks.push(BlockInfo {
+            size: block.size,
+            requested: block.requested,
+            allocated,
+            active,
+            context: self.history.blocks.get(&id).cloned(),
+        });
     }
 }

@@ -6,6 +6,7 @@ use crate::config::Settings;
 use crate::driver::EventHandle;
 use crate::history::History;
 use crate::ids::{BlockId, ListId, PoolId, StreamKey};
+use crate::page::PagePool;
 use crate::pool::{FreeLists, PoolTable};
 use crate::segment::SegmentTable;
 use crate::size::SMALL_SIZE;
@@ -49,10 +50,15 @@ pub(super) struct State {
     /// Pending uses taken out of `pending` by a thread that waits for their events with the lock
     /// released, and uses whose events are being recorded.
     pub detached: usize,
-    /// Counts frees. A segment idle since tick t holds no work submitted after t.
+    /// New segments are virtual (`expandable_segments:True` and a runtime that can).
+    pub virtual_memory: bool,
+    /// Physical memory that backs no address.
+    pub pages: PagePool,
+    /// Blocks in state `Busy`.
+    pub busy: usize,
+    /// Counts frees: the clock of the device. A segment idle since tick t holds no work submitted
+    /// after t; garbage collection takes it for age.
     pub tick: u64,
-    /// Counts searches for large requests: garbage collection's clock.
-    pub searches: u32,
 }
 
 /// A request on its way through the allocator.
@@ -68,6 +74,8 @@ pub(super) struct Request {
     pub small: bool,
     /// The pool hands out blocks whole.
     pub no_split: bool,
+    /// Served from virtual segments.
+    pub virtual_memory: bool,
 }
 
 impl State {
@@ -89,9 +97,11 @@ impl State {
             settings,
             limit: None,
             growing: 0,
+            virtual_memory: false,
+            pages: PagePool::default(),
+            busy: 0,
             detached: 0,
             tick: 0,
-            searches: 0,
         }
     }
 
@@ -106,7 +116,8 @@ impl State {
     ) -> Request {
         let size = self.settings.round_size(bytes, pad);
         let small = size <= SMALL_SIZE;
-        let list = self.lists.of(pool, stream, small);
+        let virtual_memory = self.virtual_memory;
+        let list = self.lists.of(pool, stream, small, virtual_memory);
         let no_split =
             pool != PoolId::DEFAULT && self.pools.get(pool).is_some_and(|pool| pool.no_split);
         Request {
@@ -117,16 +128,18 @@ impl State {
             list,
             small,
             no_split,
+            virtual_memory,
         }
     }
 
     /// The best free block for the request, still in its list.
     #[inline]
-    pub fn find(&mut self, request: &Request) -> Option<BlockId> {
-        if !request.small {
-            self.searches = self.searches.wrapping_add(1);
-        }
-        let id = self.lists[request.list].free.best_fit(request.size)?;
+    pub fn find(&self, request: &Request) -> Option<BlockId> {
+        let id = if request.virtual_memory {
+            self.find_virtual(request)?
+        } else {
+            self.lists[request.list].free.best_fit(request.size)?
+        };
         let size = self.arena[id].size;
         let max_split = self.settings.max_split_size;
         if request.size < max_split {
@@ -144,8 +157,8 @@ impl State {
         (active && block.generation == handle.generation).then_some(handle.block)
     }
 
-    /// Bytes reserved from the driver.
+    /// Bytes held from the driver, idle physical memory included.
     pub fn reserved(&self) -> usize {
-        self.stats.reserved_bytes.current() as usize
+        self.stats.reserved_bytes.current() as usize + self.pages.bytes()
     }
 }

@@ -20,15 +20,19 @@ impl State {
         context: Option<Arc<Context>>,
     ) -> usize {
         let small = request.small;
-        self.lists[request.list].free.remove(&mut self.arena, id);
+        let list = self.arena[id].list;
+        self.lists[list].free.remove(&mut self.arena, id);
+        if self.lists[list].virtual_memory {
+            return self.hand_out_virtual(id, request, context);
+        }
         let was_split = self.arena[id].is_split();
         let whole = self.arena[id].size;
         let rest = whole - request.size;
         let mut block = id;
         if self.worth_splitting(request, rest) {
             block = self.split_front(id, request.size);
-            self.arena[id].free_since = self.searches;
-            self.lists[request.list].free.insert(&mut self.arena, id);
+            self.arena[id].free_since = self.tick as u32;
+            self.lists[list].free.insert(&mut self.arena, id);
             if was_split {
                 self.stats
                     .inactive_split_bytes
@@ -72,7 +76,7 @@ impl State {
     }
 
     #[inline]
-    fn make_live(
+    pub(super) fn make_live(
         &mut self,
         id: BlockId,
         request: &Request,
@@ -146,11 +150,11 @@ impl State {
         let (size, requested, list) = (block.size as i64, block.requested as i64, block.list);
         block.requested = 0;
         block.generation = block.generation.wrapping_add(1);
-        let small = self.lists[list].small;
+        let (small, virtual_memory) = (self.lists[list].small, self.lists[list].virtual_memory);
 
         let (merged, mut blocks, mut bytes) = self.merge_neighbours(id, list);
         let whole = &mut self.arena[merged];
-        whole.free_since = self.searches;
+        whole.free_since = self.tick as u32;
         if whole.is_split() {
             blocks += 1;
             bytes += whole.size as i64;
@@ -160,8 +164,10 @@ impl State {
         self.lists[list].free.insert(&mut self.arena, merged);
 
         let stats = &mut self.stats;
-        stats.inactive_split.change(small, blocks);
-        stats.inactive_split_bytes.change(small, bytes);
+        if !virtual_memory {
+            stats.inactive_split.change(small, blocks);
+            stats.inactive_split_bytes.change(small, bytes);
+        }
         stats.active.decrease(small, 1);
         stats.active_bytes.decrease(small, size);
         stats.requested_bytes.decrease(small, requested);
@@ -170,7 +176,7 @@ impl State {
     /// Merges a block with its free neighbours, which leave their list. Returns the merged block and
     /// the change to the inactive split statistics.
     #[inline]
-    fn merge_neighbours(&mut self, id: BlockId, list: ListId) -> (BlockId, i64, i64) {
+    pub(super) fn merge_neighbours(&mut self, id: BlockId, list: ListId) -> (BlockId, i64, i64) {
         let (prev, next) = (self.arena[id].prev, self.arena[id].next);
         let mut merged = id;
         let (mut blocks, mut bytes) = (0, 0);

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use parking_lot::Mutex;
 
 use super::{
-    Driver, DriverError, DriverResult, EventHandle, MemoryInfo, OUT_OF_MEMORY_CODE, StreamToken,
+    Driver, DriverError, DriverResult, EventHandle, MemoryInfo, OUT_OF_MEMORY_CODE, PhysicalHandle,
+    StreamToken, VirtualMemory,
 };
 use crate::ids::{DeviceId, MempoolId};
 
@@ -20,6 +21,13 @@ struct Device {
     held: BTreeMap<usize, usize>,
     used: usize,
     next: usize,
+    /// Reservations by address.
+    reserved: BTreeMap<usize, usize>,
+    /// Physical memory: bytes, and where it is mapped.
+    physical: BTreeMap<usize, (usize, Option<usize>)>,
+    /// Mappings by address.
+    mapped: BTreeMap<usize, PhysicalHandle>,
+    next_handle: usize,
 }
 
 #[derive(Debug, Default)]
@@ -81,6 +89,27 @@ impl FakeDriver {
             .devices
             .get(&device)
             .map_or((0, 0), |d| (d.held.len(), d.used))
+    }
+
+    /// Physical handles and reservations held on a device: counts.
+    pub fn held_virtual(&self, device: u32) -> (usize, usize) {
+        let inner = self.inner.lock();
+        inner
+            .devices
+            .get(&device)
+            .map_or((0, 0), |d| (d.physical.len(), d.reserved.len()))
+    }
+
+    /// Bytes of physical memory mapped on a device.
+    pub fn mapped_bytes(&self, device: u32) -> usize {
+        let inner = self.inner.lock();
+        inner.devices.get(&device).map_or(0, |d| {
+            d.physical
+                .values()
+                .filter(|(_, at)| at.is_some())
+                .map(|(bytes, _)| bytes)
+                .sum()
+        })
     }
 
     /// Submits work to a stream: events recorded from now on wait for it.
@@ -203,6 +232,10 @@ impl Driver for FakeDriver {
         Ok(())
     }
 
+    fn virtual_memory(&self) -> Option<&dyn VirtualMemory> {
+        Some(self)
+    }
+
     fn run_free_callbacks(&self, _device: DeviceId) -> DriverResult<bool> {
         self.enter("run_free_callbacks").map(|_| false)
     }
@@ -221,5 +254,107 @@ impl Driver for FakeDriver {
 
     fn release_external_caches(&self, _device: DeviceId) -> DriverResult<()> {
         self.enter("release_external_caches").map(drop)
+    }
+}
+
+/// What the runtime answers to arguments that make no sense.
+const INVALID_CODE: i32 = 107_000;
+
+fn invalid<T>(call: &'static str) -> DriverResult<T> {
+    Err(DriverError {
+        call,
+        code: INVALID_CODE,
+    })
+}
+
+impl VirtualMemory for FakeDriver {
+    fn reserve_address(&self, device: DeviceId, bytes: usize) -> DriverResult<usize> {
+        let mut inner = self.enter("reserve_address")?;
+        let slot = inner.devices.entry(device.0).or_default();
+        let addr = (device.0 as usize + 1) * DEVICE_STRIDE + slot.next;
+        slot.next += bytes.next_multiple_of(SEGMENT_ALIGN);
+        slot.reserved.insert(addr, bytes);
+        Ok(addr)
+    }
+
+    fn release_address(&self, device: DeviceId, addr: usize) -> DriverResult<()> {
+        let mut inner = self.enter("release_address")?;
+        let slot = inner.devices.entry(device.0).or_default();
+        let Some(&bytes) = slot.reserved.get(&addr) else {
+            return invalid("release_address");
+        };
+        if slot.mapped.range(addr..addr + bytes).next().is_some() {
+            return invalid("release_address");
+        }
+        slot.reserved.remove(&addr);
+        Ok(())
+    }
+
+    fn malloc_physical(
+        &self,
+        device: DeviceId,
+        bytes: usize,
+        _huge_1g: bool,
+    ) -> DriverResult<PhysicalHandle> {
+        let mut inner = self.enter("malloc_physical")?;
+        let capacity = self.capacity;
+        let slot = inner.devices.entry(device.0).or_default();
+        if bytes > capacity - slot.used {
+            return Err(DriverError {
+                call: "malloc_physical",
+                code: OUT_OF_MEMORY_CODE,
+            });
+        }
+        slot.used += bytes;
+        slot.next_handle += 1;
+        slot.physical.insert(slot.next_handle, (bytes, None));
+        Ok(PhysicalHandle(slot.next_handle))
+    }
+
+    fn free_physical(&self, device: DeviceId, handle: PhysicalHandle) -> DriverResult<()> {
+        let mut inner = self.enter("free_physical")?;
+        let slot = inner.devices.entry(device.0).or_default();
+        match slot.physical.get(&handle.0).copied() {
+            Some((bytes, None)) => {
+                slot.physical.remove(&handle.0);
+                slot.used -= bytes;
+                Ok(())
+            }
+            _ => invalid("free_physical"),
+        }
+    }
+
+    fn map(
+        &self,
+        device: DeviceId,
+        addr: usize,
+        bytes: usize,
+        handle: PhysicalHandle,
+    ) -> DriverResult<()> {
+        let mut inner = self.enter("map")?;
+        let slot = inner.devices.entry(device.0).or_default();
+        let reserved = slot.reserved.range(..=addr).next_back();
+        let inside = reserved.is_some_and(|(base, size)| addr + bytes <= base + size);
+        let taken = slot.mapped.range(addr..addr + bytes).next().is_some();
+        match slot.physical.get_mut(&handle.0) {
+            Some((size, at)) if *size == bytes && at.is_none() && inside && !taken => {
+                *at = Some(addr);
+                slot.mapped.insert(addr, handle);
+                Ok(())
+            }
+            _ => invalid("map"),
+        }
+    }
+
+    fn unmap(&self, device: DeviceId, addr: usize) -> DriverResult<()> {
+        let mut inner = self.enter("unmap")?;
+        let slot = inner.devices.entry(device.0).or_default();
+        let Some(handle) = slot.mapped.remove(&addr) else {
+            return invalid("unmap");
+        };
+        if let Some((_, at)) = slot.physical.get_mut(&handle.0) {
+            *at = None;
+        }
+        Ok(())
     }
 }

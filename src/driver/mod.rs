@@ -4,6 +4,9 @@
 pub mod fake;
 #[allow(unsafe_code)]
 pub mod foreign;
+mod virtual_memory;
+
+pub use virtual_memory::VirtualMemory;
 
 use crate::ids::{DeviceId, MempoolId};
 
@@ -44,6 +47,10 @@ pub struct StreamToken {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EventHandle(pub usize);
 
+/// Physical memory of the runtime, without an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PhysicalHandle(pub usize);
+
 /// Device memory as the runtime reports it, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryInfo {
@@ -77,6 +84,8 @@ pub trait Driver: Send + Sync {
     fn event_query(&self, event: EventHandle) -> DriverResult<bool>;
     /// Waits for the last record.
     fn event_synchronize(&self, event: EventHandle) -> DriverResult<()>;
+    /// The virtual memory functions, where the runtime has them.
+    fn virtual_memory(&self) -> Option<&dyn VirtualMemory>;
     /// Runs the client's free-memory callbacks; true when one of them freed something.
     fn run_free_callbacks(&self, device: DeviceId) -> DriverResult<bool>;
     /// Whether the calling thread's current stream is being captured into a graph. Asked only while a

@@ -1,7 +1,10 @@
-//! The free indexes of one device: one for each (pool, stream, small or large).
+//! The free indexes of one device: one for each (pool, stream, small or
+//! large, fixed or virtual).
+
+use std::collections::BTreeMap;
 
 use crate::block::FreeIndex;
-use crate::ids::{ListId, PoolId, StreamKey};
+use crate::ids::{BlockId, ListId, PoolId, StreamKey};
 
 /// A free index and whose it is.
 #[derive(Debug)]
@@ -12,6 +15,10 @@ pub struct FreeList {
     pub stream: StreamKey,
     /// Small (≤ 1 MiB) or large requests.
     pub small: bool,
+    /// Blocks of virtual segments; fixed and virtual ones never share a list.
+    pub virtual_memory: bool,
+    /// Unmapped blocks by address; empty for fixed segments.
+    pub unmapped: BTreeMap<usize, BlockId>,
     /// The free blocks.
     pub free: FreeIndex,
 }
@@ -20,7 +27,7 @@ pub struct FreeList {
 struct Pair {
     pool: PoolId,
     stream: StreamKey,
-    /// The small list; the large one follows it.
+    /// The small list; the large one and the two of virtual segments follow it.
     small: ListId,
 }
 
@@ -39,12 +46,28 @@ pub struct FreeLists {
 impl FreeLists {
     /// The list for a request, made when the (pool, stream) is new.
     #[inline]
-    pub fn of(&mut self, pool: PoolId, stream: StreamKey, small: bool) -> ListId {
+    pub fn of(
+        &mut self,
+        pool: PoolId,
+        stream: StreamKey,
+        small: bool,
+        virtual_memory: bool,
+    ) -> ListId {
         let first = match self.pairs.get(self.last) {
             Some(pair) if pair.stream == stream && pair.pool == pool => pair.small,
             _ => self.find_or_make(pool, stream),
         };
-        ListId(first.0 + u32::from(!small))
+        ListId(first.0 + u32::from(!small) + 2 * u32::from(virtual_memory))
+    }
+
+    /// The list of fixed segments beside a list.
+    #[inline]
+    pub fn fixed_beside(&self, list: ListId) -> ListId {
+        if self[list].virtual_memory {
+            ListId(list.0 - 2)
+        } else {
+            list
+        }
     }
 
     #[cold]
@@ -58,14 +81,16 @@ impl FreeLists {
             return self.pairs[at].small;
         }
         let first = self.vacant.pop().unwrap_or(ListId(self.lists.len() as u32));
-        for (at, small) in [(first.index(), true), (first.index() + 1, false)] {
+        for offset in 0..4 {
             let list = FreeList {
                 pool,
                 stream,
-                small,
+                small: offset % 2 == 0,
+                virtual_memory: offset >= 2,
+                unmapped: BTreeMap::new(),
                 free: FreeIndex::default(),
             };
-            match self.lists.get_mut(at) {
+            match self.lists.get_mut(first.index() + offset) {
                 Some(slot) => *slot = list,
                 None => self.lists.push(list),
             }

@@ -152,6 +152,23 @@ impl PoolTable {
         self.reserved.entry(id).or_default().change(small, bytes);
     }
 
+    /// Counts memory that virtual segments of the pool gained or lost.
+    pub fn count_mapped(&mut self, pool: PoolId, small: bool, bytes: i64) {
+        if let Some(id) = self.get(pool).map(|pool| pool.id) {
+            self.reserved.entry(id).or_default().change(small, bytes);
+        }
+    }
+
+    /// Counts a reservation that the pool gained.
+    pub fn count_range(&mut self, pool: PoolId) {
+        self.hold(pool);
+    }
+
+    /// Counts a reservation that the pool lost.
+    pub fn uncount_range(&mut self, pool: PoolId) {
+        self.unhold(pool);
+    }
+
     /// Reserved bytes by pool.
     pub fn reserved(&self) -> impl Iterator<Item = (MempoolId, &PoolStat)> {
         self.reserved.iter().map(|(id, stat)| (*id, stat))

@@ -1,8 +1,9 @@
 //! The segments of one device.
 
 use crate::ids::{BlockId, PoolId, SegmentId, StreamKey};
+use crate::page::PageTable;
 
-/// One driver allocation.
+/// One driver allocation, or one reserved range of addresses.
 #[derive(Debug, Clone)]
 pub struct Segment {
     /// Start address, as the driver gave it.
@@ -17,8 +18,19 @@ pub struct Segment {
     pub pool: PoolId,
     /// Small or large pool.
     pub small: bool,
+    /// For a virtual segment, what backs its pages; its size is that of the reservation.
+    pub pages: Option<PageTable>,
     /// The device's clock when the segment last became entirely free; meaningless while it is in use.
     pub idle_since: u64,
+}
+
+impl Segment {
+    /// Bytes of device memory it holds.
+    pub fn held_bytes(&self) -> usize {
+        self.pages
+            .as_ref()
+            .map_or(self.size, PageTable::mapped_bytes)
+    }
 }
 
 /// Segments by id. Slots are reused.

@@ -53,6 +53,8 @@ fn config() -> impl Strategy<Value = &'static str> {
         Just("roundup_power2_divisions:4"),
         Just("garbage_collection_threshold:0.5,per_process_memory_fraction:0.7"),
         Just("multi_stream_lazy_reclaim:True"),
+        Just("expandable_segments:True"),
+        Just("expandable_segments:True,large_segment_size_mb:20"),
     ]
 }
 
@@ -70,7 +72,7 @@ fn check(device: &DeviceAllocator, driver: &FakeDriver, live: &BTreeMap<usize, u
     let (stats, _) = device.stats();
     assert_eq!(stats.allocation.current() as usize, live.len());
     assert_eq!(
-        stats.reserved_bytes.current() as usize,
+        stats.reserved_bytes.current() as usize + device.idle_physical_bytes(),
         driver.held(0).1,
         "bytes lost or invented"
     );
@@ -86,7 +88,8 @@ fn check(device: &DeviceAllocator, driver: &FakeDriver, live: &BTreeMap<usize, u
     }
 }
 
-fn run(config: &str, ops: Vec<Op>) {
+/// Runs a program; true when a planned failure did not come up.
+fn run(config: &str, ops: Vec<Op>) -> bool {
     let driver = Arc::new(FakeDriver::new(CAPACITY));
     let settings = Settings::parse(config).expect("valid");
     let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
@@ -134,13 +137,19 @@ fn run(config: &str, ops: Vec<Op>) {
         }
         check(&device, &driver, &live);
     }
-    driver.withdraw_failure();
+    let unused = driver.withdraw_failure();
     for addr in std::mem::take(&mut live).into_keys() {
         assert!(device.deallocate(addr));
     }
     device.empty_cache(MempoolId::DEFAULT).expect("works");
     check(&device, &driver, &live);
     assert_eq!(driver.held(0), (0, 0), "memory leaked");
+    assert_eq!(
+        driver.held_virtual(0),
+        (0, 0),
+        "physical memory or addresses leaked"
+    );
+    unused
 }
 
 proptest! {
@@ -161,7 +170,7 @@ fn every_driver_call_fails_once() {
     let program = || {
         let mut ops = Vec::new();
         for round in 0..6usize {
-            for (step, bytes) in [300, 3 << 20, 30 << 20, 90 << 20].into_iter().enumerate() {
+            for (step, bytes) in [300, 3 << 20, 30 << 20, 50 << 20].into_iter().enumerate() {
                 ops.push(Op::Allocate {
                     bytes: bytes + round * 512,
                     stream: step % 2,
@@ -180,11 +189,18 @@ fn every_driver_call_fails_once() {
         }
         ops
     };
-    for code in [OUT_OF_MEMORY_CODE, 500_000, 207_000, 107_002] {
-        for n in 0..120 {
-            let mut ops = vec![Op::FailNext { after: n, code }];
-            ops.extend(program());
-            run("", ops);
+    for config in ["", "expandable_segments:True"] {
+        for code in [OUT_OF_MEMORY_CODE, 500_000, 207_000, 107_002] {
+            let mut n = 0;
+            loop {
+                let mut ops = vec![Op::FailNext { after: n, code }];
+                ops.extend(program());
+                if run(config, ops) {
+                    break;
+                }
+                n += 1;
+            }
+            assert!(n > 20, "the program makes only {n} driver calls");
         }
     }
 }

@@ -4,7 +4,10 @@ mod table;
 
 pub use table::DriverTable;
 
-use super::{Driver, DriverError, DriverResult, EventHandle, MemoryInfo, StreamToken};
+use super::{
+    Driver, DriverError, DriverResult, EventHandle, MemoryInfo, PhysicalHandle, StreamToken,
+    VirtualMemory,
+};
 use crate::ids::{DeviceId, MempoolId};
 
 /// The runtime's "not supported" (`ACL_ERROR_RT_FEATURE_NOT_SUPPORT`).
@@ -119,6 +122,17 @@ impl Driver for ForeignDriver {
         call!(self.event_synchronize(event.0))
     }
 
+    fn virtual_memory(&self) -> Option<&dyn VirtualMemory> {
+        let table = &self.table;
+        let complete = table.reserve_address.is_some()
+            && table.release_address.is_some()
+            && table.malloc_physical.is_some()
+            && table.free_physical.is_some()
+            && table.map.is_some()
+            && table.unmap.is_some();
+        complete.then_some(self)
+    }
+
     fn run_free_callbacks(&self, device: DeviceId) -> DriverResult<bool> {
         let mut freed = 0;
         call!(self.run_free_callbacks(device.0 as i32, &raw mut freed))?;
@@ -144,5 +158,46 @@ impl Driver for ForeignDriver {
 
     fn release_external_caches(&self, device: DeviceId) -> DriverResult<()> {
         call!(self.release_external_caches(device.0 as i32))
+    }
+}
+
+impl VirtualMemory for ForeignDriver {
+    fn reserve_address(&self, device: DeviceId, bytes: usize) -> DriverResult<usize> {
+        let mut addr = 0;
+        optional_call!(self.reserve_address(device.0 as i32, bytes, &raw mut addr))?;
+        Ok(addr)
+    }
+
+    fn release_address(&self, device: DeviceId, addr: usize) -> DriverResult<()> {
+        optional_call!(self.release_address(device.0 as i32, addr))
+    }
+
+    fn malloc_physical(
+        &self,
+        device: DeviceId,
+        bytes: usize,
+        huge_1g: bool,
+    ) -> DriverResult<PhysicalHandle> {
+        let (device, mut handle) = (device.0 as i32, 0);
+        optional_call!(self.malloc_physical(device, bytes, huge_1g.into(), &raw mut handle))?;
+        Ok(PhysicalHandle(handle))
+    }
+
+    fn free_physical(&self, device: DeviceId, handle: PhysicalHandle) -> DriverResult<()> {
+        optional_call!(self.free_physical(device.0 as i32, handle.0))
+    }
+
+    fn map(
+        &self,
+        device: DeviceId,
+        addr: usize,
+        bytes: usize,
+        handle: PhysicalHandle,
+    ) -> DriverResult<()> {
+        optional_call!(self.map(device.0 as i32, addr, bytes, handle.0))
+    }
+
+    fn unmap(&self, device: DeviceId, addr: usize) -> DriverResult<()> {
+        optional_call!(self.unmap(device.0 as i32, addr))
     }
 }

@@ -1,0 +1,280 @@
+//! Blocks of virtual segments: like others, but some are not backed by memory. Pure.
+//!
+//! ```text
+//! reservation |------------------------------------------------------------------------|
+//! pages       |  P  |  P  |  P  |     |     |  P  |                                      |
+//! blocks      | live | free     | unmapped  | live|       unmapped (frontier)            |
+//! ```
+//!
+//! An unmapped block starts and ends at page boundaries. A run of free and unmapped neighbours can serve
+//! a request once its unmapped pages are mapped.
+
+use std::sync::Arc;
+
+use super::state::{Request, State};
+use crate::block::BlockState;
+use crate::history::{Action, Context, TraceEntry};
+use crate::ids::{BlockId, ListId, SegmentId};
+use crate::page::PageTable;
+use crate::segment::Segment;
+use crate::size::{MIN_BLOCK_SIZE, ROUND_LARGE};
+
+impl State {
+    /// The best free block of a virtual segment; failing that, of a fixed one. A block that could grow
+    /// into unmapped memory behind it counts as larger than it is: the next larger one is preferred.
+    pub fn find_virtual(&self, request: &Request) -> Option<BlockId> {
+        let free = &self.lists[request.list].free;
+        let Some(best) = free.best_fit(request.size) else {
+            let fixed = self.lists.fixed_beside(request.list);
+            return self.lists[fixed].free.best_fit(request.size);
+        };
+        let grows = |id: BlockId| {
+            let next = self.arena[id].next;
+            next.is_some() && self.arena[next].state == BlockState::Unmapped
+        };
+        if grows(best)
+            && let Some(other) = free.best_fit(self.arena[best].size + MIN_BLOCK_SIZE)
+            && !grows(other)
+        {
+            return Some(other);
+        }
+        Some(best)
+    }
+
+    /// Makes a block of a virtual segment live; it is in no list. What is left over on either side
+    /// stays free.
+    pub fn hand_out_virtual(
+        &mut self,
+        mut id: BlockId,
+        request: &Request,
+        context: Option<Arc<Context>>,
+    ) -> usize {
+        let list = self.arena[id].list;
+        let align = self.settings.base_addr_aligned_size;
+        let addr = self.arena[id].addr;
+        if request.size >= ROUND_LARGE && align != 0 && addr % align != 0 {
+            let offset = align - addr % align;
+            if offset + request.size <= self.arena[id].size {
+                let front = self.split_front(id, offset);
+                self.lists[list].free.insert(&mut self.arena, front);
+            }
+        }
+        if !request.no_split && self.arena[id].size - request.size >= MIN_BLOCK_SIZE {
+            let rest = id;
+            id = self.split_front(rest, request.size);
+            self.arena[rest].free_since = self.tick as u32;
+            self.lists[list].free.insert(&mut self.arena, rest);
+        }
+        self.make_live(id, request, context)
+    }
+
+    /// Takes in a reservation as one unmapped block.
+    pub fn add_virtual_segment(
+        &mut self,
+        addr: usize,
+        size: usize,
+        page_size: usize,
+        request: &Request,
+    ) -> BlockId {
+        let segment = self.segments.insert(Segment {
+            addr,
+            size,
+            first: BlockId::NONE,
+            stream: request.stream,
+            pool: request.pool,
+            small: request.small,
+            pages: Some(PageTable::new(addr, page_size)),
+            idle_since: self.tick,
+        });
+        self.pools.count_range(request.pool);
+        let id = self.arena.insert(addr, size, segment, request.list);
+        if let Some(segment) = self.segments.get_mut(segment) {
+            segment.first = id;
+        }
+        self.arena[id].state = BlockState::Unmapped;
+        self.lists[request.list].unmapped.insert(addr, id);
+        id
+    }
+
+    /// Takes a virtual segment that is one unmapped block out of the bookkeeping.
+    pub fn remove_virtual_segment(&mut self, id: SegmentId) -> Option<Segment> {
+        let block = self.segments.get(id)?.first;
+        if self.arena[block].state != BlockState::Unmapped || self.arena[block].is_split() {
+            return None;
+        }
+        let context = self.history.segments.remove(&id);
+        self.history.bury(context);
+        let segment = self.segments.remove(id)?;
+        let list = self.arena[block].list;
+        self.lists[list].unmapped.remove(&segment.addr);
+        self.arena.remove(block);
+        self.pools.uncount_range(segment.pool);
+        Some(segment)
+    }
+
+    /// Puts a range back that the driver refused to release.
+    pub fn restore_virtual_segment(&mut self, segment: Segment) {
+        let list = self
+            .lists
+            .of(segment.pool, segment.stream, segment.small, true);
+        let (addr, size, pool) = (segment.addr, segment.size, segment.pool);
+        let segment = self.segments.insert(segment);
+        let id = self.arena.insert(addr, size, segment, list);
+        if let Some(segment) = self.segments.get_mut(segment) {
+            segment.first = id;
+        }
+        self.arena[id].state = BlockState::Unmapped;
+        self.lists[list].unmapped.insert(addr, id);
+        self.pools.count_range(pool);
+    }
+
+    /// The lowest run of free and unmapped neighbours that could hold the request: its first block.
+    pub fn find_run(&self, list: ListId, size: usize) -> Option<BlockId> {
+        let usable = |id: BlockId| {
+            matches!(
+                self.arena[id].state,
+                BlockState::Free | BlockState::Unmapped
+            )
+        };
+        self.lists[list].unmapped.values().find_map(|&unmapped| {
+            let prev = self.arena[unmapped].prev;
+            let first = if prev.is_some() && self.arena[prev].state == BlockState::Free {
+                prev
+            } else {
+                unmapped
+            };
+            let (mut bytes, mut next) = (0, first);
+            while bytes < size && next.is_some() && usable(next) {
+                bytes += self.arena[next].size;
+                next = self.arena[next].next;
+            }
+            (bytes >= size).then_some(first)
+        })
+    }
+
+    /// Takes a run out of circulation, as far as the request needs it, as one busy block. Its pages can
+    /// then be changed with the lock released. Ends with [`Self::settle`].
+    pub fn occupy_run(&mut self, first: BlockId, size: usize) -> BlockId {
+        self.occupy(first);
+        while self.arena[first].size < size {
+            let next = self.arena[first].next;
+            self.occupy(next);
+            self.arena.merge_right(first, next);
+            self.busy -= 1;
+        }
+        // Cut an unmapped end back to the pages needed.
+        let (addr, whole) = (self.arena[first].addr, self.arena[first].size);
+        let end = self.pages_of(first).map_or(addr + whole, |pages| {
+            pages.addr_of(pages.touching(addr, addr + size).end)
+        });
+        let tail_unmapped = self.pages_of(first).is_some_and(|pages| {
+            end < addr + whole && !pages.is_mapped(pages.page_of(addr + whole - 1))
+        });
+        if tail_unmapped {
+            let busy = self.split_front(first, end - addr);
+            self.arena[busy].state = BlockState::Busy;
+            self.busy += 1;
+            self.settle(first);
+            return busy;
+        }
+        first
+    }
+
+    /// Takes a free or unmapped block out of its list and marks it busy.
+    pub fn occupy(&mut self, id: BlockId) {
+        let list = self.arena[id].list;
+        if self.arena[id].state == BlockState::Free {
+            self.lists[list].free.remove(&mut self.arena, id);
+        } else {
+            debug_assert_eq!(self.arena[id].state, BlockState::Unmapped);
+            let addr = self.arena[id].addr;
+            self.lists[list].unmapped.remove(&addr);
+        }
+        self.arena[id].state = BlockState::Busy;
+        self.busy += 1;
+    }
+
+    /// Ends a busy block: what the page table says is mapped becomes free, the rest unmapped; each part
+    /// merges with its like.
+    pub fn settle(&mut self, busy: BlockId) {
+        debug_assert_eq!(self.arena[busy].state, BlockState::Busy);
+        self.busy -= 1;
+        let mut rest = busy;
+        loop {
+            let (addr, end) = (self.arena[rest].addr, self.arena[rest].end());
+            let Some(pages) = self.pages_of(rest) else {
+                return;
+            };
+            let mapped = pages.is_mapped(pages.page_of(addr));
+            let mut cut = pages.page_of(addr) + 1;
+            while pages.addr_of(cut) < end && pages.is_mapped(cut) == mapped {
+                cut += 1;
+            }
+            let cut = pages.addr_of(cut);
+            if cut >= end {
+                self.settle_part(rest, mapped);
+                return;
+            }
+            let part = self.split_front(rest, cut - addr);
+            self.settle_part(part, mapped);
+        }
+    }
+
+    fn settle_part(&mut self, id: BlockId, mapped: bool) {
+        let list = self.arena[id].list;
+        if mapped {
+            self.arena[id].state = BlockState::Pending;
+            let (merged, _, _) = self.merge_neighbours(id, list);
+            self.arena[merged].free_since = self.tick as u32;
+            self.lists[list].free.insert(&mut self.arena, merged);
+            return;
+        }
+        let mut merged = id;
+        let (prev, next) = (self.arena[id].prev, self.arena[id].next);
+        if next.is_some() && self.arena[next].state == BlockState::Unmapped {
+            let addr = self.arena[next].addr;
+            self.lists[list].unmapped.remove(&addr);
+            self.arena.merge_right(id, next);
+        }
+        if prev.is_some() && self.arena[prev].state == BlockState::Unmapped {
+            self.arena.merge_right(prev, id);
+            merged = prev;
+        }
+        self.arena[merged].state = BlockState::Unmapped;
+        let addr = self.arena[merged].addr;
+        self.lists[list].unmapped.insert(addr, merged);
+    }
+
+    /// The page table of a block's segment.
+    pub fn pages_of(&self, id: BlockId) -> Option<&PageTable> {
+        self.segments.get(self.arena[id].segment)?.pages.as_ref()
+    }
+
+    /// The page table of a segment, to change it.
+    pub fn pages_mut(&mut self, segment: SegmentId) -> Option<&mut PageTable> {
+        self.segments.get_mut(segment)?.pages.as_mut()
+    }
+
+    /// Appends a trace entry about a range of a virtual segment.
+    pub fn trace_range(
+        &mut self,
+        action: Action,
+        list: ListId,
+        addr: usize,
+        size: usize,
+        context: Option<Arc<Context>>,
+    ) {
+        if self.history.active {
+            let (stream, pool) = (self.lists[list].stream, self.lists[list].pool);
+            let pool = self.pools.id_of(pool);
+            self.history.push(TraceEntry {
+                action,
+                addr,
+                size,
+                stream,
+                pool,
+                context,
+            });
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Pages: physical memory apart from addresses. Which handle backs which page of a range, and which
+//! handles back none. Bookkeeping only: pure.
+
+mod pool;
+mod table;
+
+pub use pool::PagePool;
+pub use table::PageTable;
