@@ -1,0 +1,135 @@
+// The AscendCL driver table on the device runtime of this machine, the simulated one included.
+#include "npualloc/acl_driver.h"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "npualloc/allocator.h"
+
+namespace {
+
+using npualloc::AclDriver;
+using npualloc::Allocator;
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+template <typename Function>
+Function find(const char* name) {
+  static void* runtime = dlopen("libascendcl.so", RTLD_NOW);
+  return reinterpret_cast<Function>(runtime == nullptr ? nullptr : dlsym(runtime, name));
+}
+
+TEST(AclDriverErrorTest, NamesTheLibraryThatIsMissing) {
+  try {
+    AclDriver driver("libno_such_runtime.so");
+    FAIL() << "there is no such library";
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("libno_such_runtime.so"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(AclDriverErrorTest, NamesTheFunctionThatIsMissing) {
+  try {
+    AclDriver driver("libm.so.6");
+    FAIL() << "the mathematics library is no device runtime";
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("aclrtSetDevice"), std::string::npos) << error.what();
+  }
+}
+
+class AclDriverTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    if (const auto init = find<int (*)(const char*)>("aclInit")) init(nullptr);
+  }
+
+  void SetUp() override {
+    if (dlopen("libascendcl.so", RTLD_NOW) == nullptr) {
+      GTEST_SKIP() << "no device runtime: " << dlerror();
+    }
+    driver = std::make_unique<AclDriver>();
+    if (driver->device_count() == 0) GTEST_SKIP() << "the device runtime has no device";
+    ASSERT_EQ(find<int (*)(int)>("aclrtSetDevice")(0), 0);
+    // Never destroyed: the table must outlive it, and the process ends with the test program.
+    allocator = std::make_unique<Allocator>(driver->table());
+    allocator->init(driver->device_count());
+  }
+
+  std::unique_ptr<AclDriver> driver;
+  std::unique_ptr<Allocator> allocator;
+};
+
+TEST_F(AclDriverTest, AllocatesAndReturnsDeviceMemory) {
+  void* ptr = allocator->allocate(0, 30 * kMiB);
+  ASSERT_NE(ptr, nullptr);
+  EXPECT_EQ(allocator->stats(0).reserved_bytes.aggregate.current, static_cast<int64_t>(30 * kMiB));
+  allocator->deallocate(ptr);
+  allocator->empty_cache(0);
+  EXPECT_EQ(allocator->stats(0).reserved_bytes.aggregate.current, 0);
+  allocator->check_consistency();
+}
+
+TEST_F(AclDriverTest, FailsWithTheCapacityOfTheDevice) {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  const npualloc::DriverTable table = driver->table();
+  ASSERT_EQ(table.memory_info(table.user, 0, &free, &total), 0);
+  ASSERT_GT(total, 0u);
+  try {
+    allocator->allocate(0, 2 * total);
+    FAIL() << "twice the device does not fit into it";
+  } catch (const npualloc::OutOfMemory& error) {
+    EXPECT_EQ(error.report().device_total, total);
+    EXPECT_EQ(error.code(), 207001);
+  }
+}
+
+TEST_F(AclDriverTest, WaitsForWorkOfOtherStreams) {
+  const auto set_kernel_time = find<int (*)(std::uint64_t)>("cannSimSetKernelTime");
+  const auto launch = find<int (*)(const void*, std::uint32_t, void*, std::uint32_t, void*, void*)>(
+      "rtKernelLaunch");
+  if (set_kernel_time == nullptr || launch == nullptr) {
+    GTEST_SKIP() << "needs work of a known length, which only the simulated runtime can launch";
+  }
+  const auto create_stream = find<int (*)(void**)>("aclrtCreateStream");
+  const auto synchronize = find<int (*)(void*)>("aclrtSynchronizeStream");
+  void* stream = nullptr;
+  ASSERT_EQ(create_stream(&stream), 0);
+  // An hour of virtual time: far more than the calls below take.
+  ASSERT_EQ(set_kernel_time(3'600'000'000'000), 0);
+
+  void* ptr = allocator->allocate(0, 1000);
+  ASSERT_EQ(launch(nullptr, 1, nullptr, 0, nullptr, stream), 0);
+  allocator->record_stream(ptr, AclDriver::stream_token(stream, 0));
+  allocator->deallocate(ptr);
+  EXPECT_NE(allocator->allocate(0, 1000), ptr) << "the kernel still runs";
+  ASSERT_EQ(synchronize(stream), 0);
+  EXPECT_EQ(allocator->allocate(0, 1000), ptr);
+}
+
+TEST_F(AclDriverTest, MapsVirtualMemory) {
+  const npualloc::DriverTable table = driver->table();
+  if (table.reserve_address == nullptr) GTEST_SKIP() << "the device runtime has no virtual memory";
+  std::uintptr_t range = 0;
+  std::uintptr_t handle = 0;
+  ASSERT_EQ(table.reserve_address(table.user, 0, 64 * kMiB, &range), 0);
+  ASSERT_EQ(table.malloc_physical(table.user, 0, 2 * kMiB, 0, &handle), 0);
+  ASSERT_EQ(table.map(table.user, 0, range + 2 * kMiB, 2 * kMiB, handle), 0);
+  EXPECT_EQ(table.unmap(table.user, 0, range + 2 * kMiB), 0);
+  EXPECT_EQ(table.free_physical(table.user, 0, handle), 0);
+  EXPECT_EQ(table.release_address(table.user, 0, range), 0);
+}
+
+TEST_F(AclDriverTest, LeavesTheCurrentDeviceAlone) {
+  if (driver->device_count() < 2) GTEST_SKIP() << "needs two devices";
+  void* ptr = allocator->allocate(1, 1000);
+  int device = -1;
+  ASSERT_EQ(find<int (*)(int*)>("aclrtGetDevice")(&device), 0);
+  EXPECT_EQ(device, 0);
+  allocator->deallocate(ptr);
+}
+
+}  // namespace

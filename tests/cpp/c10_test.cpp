@@ -1,0 +1,224 @@
+// npualloc::c10_backend::DeviceAllocator with the libc10 of the installed torch.
+#include <c10/util/Exception.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "fake_device.h"
+#include "npualloc/c10_allocator.h"
+
+namespace {
+
+using c10::CachingAllocator::StatType;
+using npualloc::c10_backend::DeviceAllocator;
+using npualloc_test::FakeDevice;
+using npualloc_test::kMiB;
+
+constexpr auto kAll = static_cast<std::size_t>(StatType::AGGREGATE);
+constexpr auto kSmall = static_cast<std::size_t>(StatType::SMALL_POOL);
+constexpr auto kLarge = static_cast<std::size_t>(StatType::LARGE_POOL);
+
+class TestHooks : public npualloc::c10_backend::Hooks {
+ public:
+  c10::DeviceIndex current_device() override { return device; }
+  std::uintptr_t current_stream(c10::DeviceIndex) override { return stream; }
+  void copy(void* dest, const void* src, std::size_t count) override {
+    copies.push_back({dest, src, count});
+  }
+
+  struct Copy {
+    void* dest;
+    const void* src;
+    std::size_t count;
+  };
+  c10::DeviceIndex device = 0;
+  std::uintptr_t stream = 0;
+  std::vector<Copy> copies;
+};
+
+c10::Stream stream_of(c10::StreamId id, c10::DeviceType type = c10::DeviceType::PrivateUse1) {
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(type, 0), id);
+}
+
+// The text without the stack that c10 appends.
+template <typename Error>
+std::string text_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "nothing was thrown";
+}
+
+class C10Test : public testing::Test {
+ protected:
+  C10Test() : allocator(hooks, device.table()) { allocator.init(2); }
+
+  FakeDevice device;
+  TestHooks hooks;
+  DeviceAllocator allocator;
+};
+
+TEST_F(C10Test, MakesDataPointersOfTheCurrentDevice) {
+  hooks.device = 1;
+  const c10::DataPtr ptr = allocator.allocate(1000);
+  EXPECT_NE(ptr.get(), nullptr);
+  EXPECT_EQ(ptr.get(), ptr.get_context());
+  EXPECT_EQ(ptr.device(), c10::Device(c10::DeviceType::PrivateUse1, 1));
+  EXPECT_EQ(ptr.get_deleter(), allocator.raw_deleter());
+}
+
+TEST_F(C10Test, IsTheDeviceAllocatorOfItsType) {
+  c10::SetAllocator(c10::DeviceType::PrivateUse1, &allocator);
+  EXPECT_EQ(c10::getDeviceAllocator(c10::DeviceType::PrivateUse1), &allocator);
+}
+
+TEST_F(C10Test, FreesThroughTheDeleter) {
+  void* first = nullptr;
+  {
+    const c10::DataPtr ptr = allocator.allocate(1000);
+    first = ptr.get();
+    EXPECT_EQ(allocator.getDeviceStats(0).allocation[kAll].current, 1);
+  }
+  EXPECT_EQ(allocator.getDeviceStats(0).allocation[kAll].current, 0);
+  EXPECT_EQ(allocator.allocate(1000).get(), first);
+}
+
+TEST_F(C10Test, GivesNullForNothing) {
+  const c10::DataPtr ptr = allocator.allocate(0);
+  EXPECT_EQ(ptr.get(), nullptr);
+  EXPECT_EQ(device.mallocs, 0);
+}
+
+TEST_F(C10Test, IsInitializedByInit) {
+  EXPECT_TRUE(allocator.initialized());
+  EXPECT_THROW(allocator.getDeviceStats(2), c10::Error);
+}
+
+TEST_F(C10Test, FillsTorchsStatistics) {
+  const c10::DataPtr small = allocator.allocate(1000);
+  const c10::DataPtr large = allocator.allocate(2 * kMiB);
+  const auto stats = allocator.getDeviceStats(0);
+  EXPECT_EQ(stats.allocation[kAll].current, 2);
+  EXPECT_EQ(stats.allocation[kSmall].current, 1);
+  EXPECT_EQ(stats.allocation[kLarge].current, 1);
+  EXPECT_EQ(stats.allocated_bytes[kSmall].current, 1024);
+  EXPECT_EQ(stats.requested_bytes[kSmall].current, 1000);
+  EXPECT_EQ(stats.reserved_bytes[kSmall].current, static_cast<int64_t>(2 * kMiB));
+  EXPECT_EQ(stats.reserved_bytes[kLarge].current, static_cast<int64_t>(20 * kMiB));
+  EXPECT_EQ(stats.segment[kAll].current, 2);
+  EXPECT_EQ(stats.inactive_split[kAll].current, 2);
+  EXPECT_EQ(stats.inactive_split_bytes[kLarge].current, static_cast<int64_t>(18 * kMiB));
+  EXPECT_EQ(stats.num_device_alloc, 2);
+  EXPECT_EQ(stats.max_split_size, -1);
+}
+
+TEST_F(C10Test, ResetsPeaksAndSums) {
+  allocator.allocate(2 * kMiB);
+  EXPECT_EQ(allocator.getDeviceStats(0).allocated_bytes[kAll].peak, static_cast<int64_t>(2 * kMiB));
+  allocator.resetPeakStats(0);
+  EXPECT_EQ(allocator.getDeviceStats(0).allocated_bytes[kAll].peak, 0);
+  EXPECT_EQ(allocator.getDeviceStats(0).allocation[kAll].allocated, 1);
+  allocator.resetAccumulatedStats(0);
+  EXPECT_EQ(allocator.getDeviceStats(0).allocation[kAll].allocated, 0);
+}
+
+TEST_F(C10Test, HoldsMemoryForRecordedStreams) {
+  void* first = nullptr;
+  {
+    const c10::DataPtr ptr = allocator.allocate(1000);
+    first = ptr.get();
+    allocator.recordStream(ptr, stream_of(9));
+  }
+  ASSERT_EQ(device.recorded.size(), 1u);
+  EXPECT_EQ(device.recorded[0].id, 9);
+  EXPECT_EQ(allocator.getDeviceStats(0).active[kAll].current, 1);
+  {
+    const c10::DataPtr other = allocator.allocate(1000);
+    EXPECT_NE(other.get(), first);
+  }
+  device.complete_all();
+  EXPECT_EQ(allocator.allocate(1000).get(), first);
+}
+
+TEST_F(C10Test, IgnoresMemoryOfOthersInRecordStream) {
+  int local = 0;
+  const c10::DataPtr foreign(&local, c10::Device(c10::DeviceType::PrivateUse1, 0));
+  EXPECT_NO_THROW(allocator.recordStream(foreign, stream_of(9)));
+  EXPECT_NO_THROW(allocator.recordStream(allocator.allocate(0), stream_of(9)));
+}
+
+TEST_F(C10Test, RefusesStreamsOfOtherDeviceTypes) {
+  const c10::DataPtr ptr = allocator.allocate(1000);
+  EXPECT_NE(text_of<c10::Error>([&] {
+              allocator.recordStream(ptr, stream_of(9, c10::DeviceType::CUDA));
+            }).find("Expected a PrivateUse1 stream"),
+            std::string::npos);
+}
+
+TEST_F(C10Test, ThrowsTorchsOutOfMemoryError) {
+  EXPECT_EQ(text_of<c10::OutOfMemoryError>([&] {
+              allocator.allocate(100 * kMiB);
+            }).rfind("NPU out of memory. Tried to allocate 100.00 MiB (NPU 0; 64.00 MiB total", 0),
+            0u);
+  EXPECT_EQ(allocator.getDeviceStats(0).num_ooms, 1);
+  EXPECT_EQ(text_of<c10::OutOfMemoryError>([&] { allocator.allocate(std::size_t{1} << 60); }),
+            "NPU out of memory. Tried to allocate more than 1EB memory.");
+}
+
+TEST_F(C10Test, ThrowsErrorsOfTheDriver) {
+  device.next_malloc_code = 507899;
+  EXPECT_NE(text_of<c10::Error>([&] { allocator.allocate(1000); }).find("507899"),
+            std::string::npos);
+}
+
+TEST_F(C10Test, RefusesDevicesWithoutInit) {
+  hooks.device = 5;
+  EXPECT_NE(text_of<c10::Error>([&] { allocator.allocate(1000); }).find("did you call init?"),
+            std::string::npos);
+}
+
+TEST_F(C10Test, EmptiesTheCacheOfDevicesInUse) {
+  allocator.allocate(1000);
+  EXPECT_EQ(device.used, 2 * kMiB);
+  allocator.emptyCache();
+  EXPECT_EQ(device.used, 0u);
+  EXPECT_EQ(device.synchronizations, 1) << "device 1 was never used";
+}
+
+TEST_F(C10Test, HasNoPoolsYet) {
+  EXPECT_THROW(allocator.emptyCache({1, 0}), c10::NotImplementedError);
+}
+
+TEST_F(C10Test, TellsTheDevicesMemory) {
+  const c10::DataPtr ptr = allocator.allocate(1000);
+  EXPECT_EQ(allocator.getMemoryInfo(0), std::make_pair(62 * kMiB, 64 * kMiB));
+  EXPECT_THROW(allocator.getMemoryInfo(2), c10::Error);
+}
+
+TEST_F(C10Test, ClonesThroughTheHooks) {
+  const c10::DataPtr ptr = allocator.allocate(1000);
+  const c10::DataPtr clone = allocator.clone(ptr.get(), 1000);
+  ASSERT_EQ(hooks.copies.size(), 1u);
+  EXPECT_EQ(hooks.copies[0].dest, clone.get());
+  EXPECT_EQ(hooks.copies[0].src, ptr.get());
+  EXPECT_EQ(hooks.copies[0].count, 1000u);
+}
+
+TEST_F(C10Test, ExistsOnce) {
+  EXPECT_NE(
+      text_of<c10::Error>([&] { DeviceAllocator(hooks, device.table()); }).find("exists already"),
+      std::string::npos);
+}
+
+TEST(C10ConfigTest, RefusesABadConfig) {
+  FakeDevice device;
+  TestHooks hooks;
+  EXPECT_THROW(DeviceAllocator(hooks, device.table(), {.config = "no_such_key:1", .pad_bytes = 0}),
+               c10::Error);
+  // And can be made afterwards.
+  EXPECT_NO_THROW(DeviceAllocator(hooks, device.table()));
+}
+
+}  // namespace
