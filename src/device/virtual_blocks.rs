@@ -199,7 +199,7 @@ impl State {
     pub fn settle(&mut self, busy: BlockId) {
         debug_assert_eq!(self.arena[busy].state, BlockState::Busy);
         self.busy -= 1;
-        let mut rest = busy;
+        let rest = busy;
         loop {
             let (addr, end) = (self.arena[rest].addr, self.arena[rest].end());
             let Some(pages) = self.pages_of(rest) else {

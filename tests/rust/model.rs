@@ -153,7 +153,7 @@ fn run(config: &str, ops: Vec<Op>) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
     #[test]
     fn random_programs_keep_every_invariant(
@@ -169,7 +169,7 @@ proptest! {
 fn every_driver_call_fails_once() {
     let program = || {
         let mut ops = Vec::new();
-        for round in 0..6usize {
+        for round in 0..4usize {
             for (step, bytes) in [300, 3 << 20, 30 << 20, 50 << 20].into_iter().enumerate() {
                 ops.push(Op::Allocate {
                     bytes: bytes + round * 512,
