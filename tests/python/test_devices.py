@@ -37,7 +37,7 @@ def test_a_fraction_holds_for_its_device(run_both):
     stock, subject = run_both("devices:limited")
     value = subject.value
     assert value["first"] == 1000 * MIB
-    assert value["fractions"] == [1.0, 0.01]
+    assert value["fractions"] == pytest.approx([1.0, 0.01])
     assert value["second"]["unchanged"]
     same_error(stock.value["second"]["error"], value["second"]["error"])
     assert "(NPU 1;" in value["second"]["error"]["line"]

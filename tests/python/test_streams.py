@@ -27,8 +27,8 @@ def test_a_use_that_is_not_recorded_holds_nothing(run):
     assert run("streams:without_record_stream", env=SLOW).value["reused"]
 
 
-def test_recording_the_own_stream_holds_nothing(run):
-    assert run("streams:own_stream", env=SLOW).value["reused"]
+def test_recording_the_own_stream_holds_the_block_too(run):
+    assert not run("streams:own_stream", env=SLOW).value["reused"]
 
 
 def test_a_block_waits_for_the_slowest_of_several_streams(run):

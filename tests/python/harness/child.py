@@ -6,7 +6,6 @@ start, for what depends on the environment at import.
 
 import importlib
 import json
-import os
 import sys
 
 
@@ -19,7 +18,6 @@ def perform(request):
     from harness.outcome import Error, Outcome
 
     try:
-        os.environ.update(request["env"])
         import torch
         import torch_npu  # noqa: F401
 

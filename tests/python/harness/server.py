@@ -9,18 +9,28 @@ import json
 import os
 import sys
 
-import torch  # noqa: F401
-import torch_npu  # noqa: F401
+# Answers keep the old standard output to themselves; whatever the libraries
+# print goes elsewhere.
+ANSWERS = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
 
-from harness.child import perform
+import torch  # noqa: E402, F401
+import torch_npu  # noqa: E402, F401
+
+from harness.child import perform  # noqa: E402
+
+
+def answer(value):
+    """Writes one answer."""
+    print(json.dumps(value), file=ANSWERS, flush=True)
 
 
 def fork(request):
     """Starts a child for the request; returns its process id, or 0 in the child."""
     sys.stdout.flush()
+    sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
-        # Replies go through the old standard output; the child must not write there.
         log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
@@ -30,7 +40,7 @@ def fork(request):
 
 
 def main():
-    print(json.dumps("ready"), flush=True)
+    answer("ready")
     for line in sys.stdin:
         request = json.loads(line)
         pid = fork(request)
@@ -39,7 +49,7 @@ def main():
             # Leaves as a script does, through torch_npu's own shutdown.
             return
         _, status = os.waitpid(pid, 0)
-        print(json.dumps(os.waitstatus_to_exitcode(status)), flush=True)
+        answer(os.waitstatus_to_exitcode(status))
 
 
 if __name__ == "__main__":

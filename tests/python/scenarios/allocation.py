@@ -18,6 +18,7 @@ SIZES = [
 def sizes():
     """Each size on an empty cache: what it takes, and from what segment."""
     rows = []
+    torch.npu.init()
     for size in SIZES:
         torch.npu.empty_cache()
         before = stats()

@@ -7,6 +7,7 @@ from scenarios.common import MIB, allocate, both_stats, caught_unchanged, stats
 
 def apart():
     """What is done on one device shows on that device alone."""
+    torch.npu.init()
     empty = [stats(0), stats(1)]
     first = allocate(5 * MIB, "npu:0")
     one = [both_stats(0), both_stats(1)]

@@ -27,7 +27,7 @@ def out_of_memory(size):
 def is_caught_as(size):
     """The exception's place in Python's hierarchy."""
     seen = []
-    for kind in (torch.OutOfMemoryError, torch.npu.OutOfMemoryError, RuntimeError):
+    for kind in (torch.OutOfMemoryError, RuntimeError):
         try:
             allocate(size)
         except kind:

@@ -66,7 +66,7 @@ def without_record_stream():
 
 
 def own_stream():
-    """Recording the stream a block was made on holds nothing back."""
+    """Recording the stream a block was made on is a use like any other."""
     tensor = allocate(30 * MIB)
     address = tensor.data_ptr()
     work(tensor)
