@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::convert::{block_view, device_stats, pool_stat, unpack};
 use super::ffi::{
     AllocOutcome, BlockView, CacheInfo, CountOutcome, DeviceStats, FractionOutcome, MempoolId,
-    Outcome, PoolReserved, Status, StreamToken,
+    Outcome, PageView, PoolReserved, Status, StreamToken,
 };
 use super::outcome::{OK, guard, outcome};
 use crate::config::Settings;
@@ -135,6 +135,69 @@ impl Allocator {
             self.registry
                 .device(device)?
                 .empty_cache(ids::MempoolId::DEFAULT)
+        })
+    }
+
+    pub(super) fn empty_virtual_cache(&self, device: i32) -> Outcome {
+        outcome(|| self.registry.device(device)?.empty_virtual_cache())
+    }
+
+    pub(super) fn pages_under(&self, addr: usize) -> PageView {
+        let found = guard(|| {
+            self.registry.describe_block(addr)?;
+            Ok(self
+                .registry
+                .devices()
+                .find_map(|device| device.pages_under(addr)))
+        });
+        let (status, page_size, addr, handles) = match found {
+            Ok(Some(pages)) => (Status::Ok, pages.page_size, pages.addr, pages.handles),
+            Ok(None) => (Status::NotSupported, 0, 0, Vec::new()),
+            Err(outcome) => (outcome.status, 0, 0, Vec::new()),
+        };
+        let handles = handles.into_iter().map(|handle| handle.0).collect();
+        PageView {
+            status,
+            page_size,
+            addr,
+            handles,
+        }
+    }
+
+    pub(super) fn mark_damaged(&self, device: i32, addr: usize, bytes: usize) -> CountOutcome {
+        count(guard(|| {
+            Ok(self.registry.device(device)?.mark_damaged(addr, bytes))
+        }))
+    }
+
+    pub(super) fn mark_all_damaged(&self, device: i32) -> Outcome {
+        outcome(|| {
+            self.registry.device(device)?.mark_all_damaged();
+            Ok(())
+        })
+    }
+
+    pub(super) fn is_damaged(&self, addr: usize) -> CountOutcome {
+        count(guard(|| {
+            self.registry
+                .devices()
+                .find_map(|device| device.is_damaged(addr))
+                .map(usize::from)
+                .ok_or(AllocError::InvalidPointer { addr })
+        }))
+    }
+
+    pub(super) fn clear_damaged(&self, addr: usize) -> Outcome {
+        outcome(|| {
+            if self
+                .registry
+                .devices()
+                .any(|device| device.clear_damaged(addr))
+            {
+                Ok(())
+            } else {
+                Err(AllocError::InvalidPointer { addr })
+            }
         })
     }
 

@@ -8,7 +8,7 @@ mod records;
 
 pub use allocator::{Allocator, new_allocator};
 use outcome::{last_oom_report, take_error_message};
-use records::{Snapshot, Trace};
+use records::{Checkpoint, Snapshot, Trace};
 
 #[cxx::bridge(namespace = "npualloc::ffi")]
 pub mod ffi {
@@ -143,6 +143,24 @@ pub mod ffi {
         bytes: StatTriple,
     }
 
+    /// The physical memory under a block of a virtual segment: handles in address order, from the page
+    /// that begins at `addr` (at or before the block). `status` is `NotSupported` for a block of a
+    /// fixed segment.
+    #[derive(Debug)]
+    struct PageView {
+        status: Status,
+        page_size: usize,
+        addr: usize,
+        handles: Vec<usize>,
+    }
+
+    /// What restoring a checkpoint did: addresses. One may be in both lists.
+    #[derive(Debug)]
+    struct Restored {
+        freed: Vec<usize>,
+        allocated: Vec<usize>,
+    }
+
     #[derive(Debug)]
     struct CountOutcome {
         value: usize,
@@ -255,6 +273,9 @@ pub mod ffi {
         fn erase_stream_by_handle(self: &Allocator, handle: usize, stream: StreamToken) -> Outcome;
 
         fn empty_cache(self: &Allocator, device: i32) -> Outcome;
+        /// Unmaps idle memory of virtual segments but keeps the physical memory; returns idle fixed
+        /// segments to the driver.
+        fn empty_virtual_cache(self: &Allocator, device: i32) -> Outcome;
         /// As `empty_cache`, for one private pool only.
         fn empty_pool(self: &Allocator, device: i32, pool: MempoolId) -> Outcome;
         fn cache_info(self: &Allocator, device: i32) -> CacheInfo;
@@ -296,6 +317,23 @@ pub mod ffi {
         fn mark_capture_end(self: &Allocator, device: i32) -> Outcome;
         /// Whether the calling thread's stream is being captured; false for a wrong device.
         fn has_captures_underway(self: &Allocator, device: i32) -> bool;
+
+        type Checkpoint;
+        /// The live blocks of a private pool in use.
+        fn checkpoint(self: &Allocator, device: i32, pool: MempoolId) -> Result<Box<Checkpoint>>;
+        /// Frees the live blocks of the checkpoint's pool and makes the checkpoint's blocks live at
+        /// their addresses. On error nothing has changed.
+        fn restore(self: &Allocator, device: i32, checkpoint: &Checkpoint) -> Result<Restored>;
+
+        /// The pages under the live block at `addr`, to share them with another process.
+        fn pages_under(self: &Allocator, addr: usize) -> PageView;
+
+        /// Marks every block that overlaps the range as hit by a memory error; `value` is how many.
+        fn mark_damaged(self: &Allocator, device: i32, addr: usize, bytes: usize) -> CountOutcome;
+        fn mark_all_damaged(self: &Allocator, device: i32) -> Outcome;
+        /// `value` is 1 when the live block at `addr` is marked.
+        fn is_damaged(self: &Allocator, addr: usize) -> CountOutcome;
+        fn clear_damaged(self: &Allocator, addr: usize) -> Outcome;
 
         /// Starts or stops recording on every device. `record`: 0 never, 1 state, 2 alloc, 3 all.
         fn record_history(self: &Allocator, enabled: bool, capacity: usize, record: u8) -> Outcome;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::allocator::Allocator;
 use super::ffi::{self, TraceAction};
 use super::outcome::guard;
-use crate::device::SegmentInfo;
+use crate::device::{self, SegmentInfo};
+use crate::error::AllocError;
 use crate::history::{Action, Context, TraceEntry};
 
 /// The entries of a device.
@@ -13,6 +14,9 @@ pub struct Trace(Vec<TraceEntry>);
 
 /// The segments of a device.
 pub struct Snapshot(Vec<SegmentInfo>);
+
+/// The live blocks of a private pool.
+pub struct Checkpoint(device::Checkpoint);
 
 fn borrow(context: &Option<Arc<Context>>) -> usize {
     context.as_ref().map_or(0, |context| context.handle())
@@ -41,6 +45,27 @@ impl Allocator {
     pub(super) fn take_undelivered_trace(&self, device: i32) -> Box<Trace> {
         let entries = guard(|| Ok(self.registry.device(device)?.take_undelivered_trace()));
         Box::new(Trace(entries.unwrap_or_default()))
+    }
+
+    pub(super) fn checkpoint(
+        &self,
+        device: i32,
+        pool: ffi::MempoolId,
+    ) -> Result<Box<Checkpoint>, AllocError> {
+        let checkpoint = self.registry.device(device)?.checkpoint(pool.into())?;
+        Ok(Box::new(Checkpoint(checkpoint)))
+    }
+
+    pub(super) fn restore(
+        &self,
+        device: i32,
+        checkpoint: &Checkpoint,
+    ) -> Result<ffi::Restored, AllocError> {
+        let restored = self.registry.device(device)?.restore(&checkpoint.0)?;
+        Ok(ffi::Restored {
+            freed: restored.freed,
+            allocated: restored.allocated,
+        })
     }
 
     pub(super) fn snapshot(&self, device: i32, pool: ffi::MempoolId) -> Box<Snapshot> {

@@ -4,6 +4,8 @@
 
 mod allocate;
 mod check;
+mod checkpoint;
+mod damage;
 mod events;
 mod free;
 mod gc;
@@ -14,13 +16,16 @@ mod pools;
 mod reclaim;
 mod report;
 mod segments;
+mod share;
 mod snapshot;
 mod state;
 mod transitions;
 mod virtual_blocks;
 
+pub use checkpoint::{Checkpoint, Restored};
 pub use info::BlockView;
 pub use report::format_size;
+pub use share::PageView;
 pub use snapshot::{BlockInfo, SegmentInfo};
 pub use state::BlockHandle;
 

@@ -62,6 +62,11 @@ impl PageTable {
         self.slots.get(page).is_some_and(Option::is_some)
     }
 
+    /// What backs a page.
+    pub fn handle(&self, page: usize) -> Option<PhysicalHandle> {
+        self.slots.get(page).copied().flatten()
+    }
+
     /// Notes that `handle` backs a page, which must be unmapped.
     pub fn set(&mut self, page: usize, handle: PhysicalHandle) {
         if self.slots.len() <= page {
@@ -77,10 +82,5 @@ impl PageTable {
         let handle = self.slots.get_mut(page)?.take()?;
         self.mapped -= 1;
         Some(handle)
-    }
-
-    /// Every mapped page's handle.
-    pub fn handles(&self) -> impl Iterator<Item = PhysicalHandle> + '_ {
-        self.slots.iter().flatten().copied()
     }
 }

@@ -456,3 +456,105 @@ fn a_snapshot_shows_every_block() {
         ]
     );
 }
+
+#[test]
+fn a_checkpoint_brings_a_pools_blocks_back() {
+    for config in ["", "expandable_segments:True"] {
+        let (_, device) = device_with(GIB, config);
+        device.create_or_incref_pool(POOL, false).expect("new");
+        let take = |bytes| device.allocate_in(bytes, S0, POOL, None).expect("fits");
+        let (a, b, c) = (take(3 * MIB), take(100), take(5 * MIB));
+        device.deallocate(a);
+        let saved = device.checkpoint(POOL).expect("no events");
+        device.deallocate(b);
+        device.deallocate(c);
+        let d = take(7 * MIB);
+        let restored = device.restore(&saved).expect("memory is there");
+        device.check_consistency().expect("consistent");
+        assert_eq!(restored.freed, [d]);
+        let mut live = restored.allocated.clone();
+        live.sort_unstable();
+        let mut expected = vec![b, c];
+        expected.sort_unstable();
+        assert_eq!(live, expected);
+        assert!(device.deallocate(b) && device.deallocate(c));
+        assert!(!device.deallocate(d));
+        device.check_consistency().expect("consistent");
+    }
+}
+
+#[test]
+fn a_checkpoint_whose_memory_is_gone_is_refused_and_changes_nothing() {
+    let (_, device) = device(GIB);
+    device.create_or_incref_pool(POOL, false).expect("new");
+    let a = device.allocate_in(30 * MIB, S0, POOL, None).expect("fits");
+    let saved = device.checkpoint(POOL).expect("no events");
+    device.release_pool(POOL).expect("in use");
+    assert!(matches!(
+        device.restore(&saved),
+        Err(AllocError::PoolState { .. })
+    ));
+    device.deallocate(a);
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    device.create_or_incref_pool(POOL, false).expect("new");
+    let b = device.allocate_in(100, S0, POOL, None).expect("fits");
+    assert!(matches!(
+        device.restore(&saved),
+        Err(AllocError::PoolState { .. })
+    ));
+    assert!(device.deallocate(b), "still live");
+}
+
+#[test]
+fn memory_errors_mark_blocks_until_they_are_handed_out_again() {
+    let (_, device) = device(GIB);
+    let a = device.allocate(30 * MIB, S0).expect("fits");
+    let b = device.allocate(30 * MIB, S0).expect("fits");
+    assert_eq!(device.mark_damaged(a + MIB, 16), 1);
+    assert_eq!(
+        (device.is_damaged(a), device.is_damaged(b)),
+        (Some(true), Some(false))
+    );
+    device.deallocate(a);
+    assert_eq!(device.allocate(30 * MIB, S0).expect("fits"), a);
+    assert_eq!(device.is_damaged(a), Some(false));
+    device.mark_all_damaged();
+    assert!(device.clear_damaged(b));
+    assert_eq!(
+        (device.is_damaged(a), device.is_damaged(b)),
+        (Some(true), Some(false))
+    );
+    assert_eq!(device.is_damaged(1), None);
+}
+
+#[test]
+fn virtual_segments_map_what_is_needed_and_unmap_what_is_idle() {
+    let (driver, device) = device_with(GIB, "expandable_segments:True");
+    let a = device.allocate(3 * MIB, S0).expect("fits");
+    let b = device.allocate(3 * MIB, S0).expect("fits");
+    assert_eq!(
+        b,
+        a + 3 * MIB + 16 * 1024,
+        "dense but for the base alignment"
+    );
+    assert_eq!(driver.mapped_bytes(0), 8 * MIB);
+    device.deallocate(a);
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    // Only the first page holds nothing of b.
+    assert_eq!(driver.mapped_bytes(0), 6 * MIB);
+    let pages = device.pages_under(b).expect("virtual");
+    assert_eq!(
+        (pages.page_size, pages.addr, pages.handles.len()),
+        (2 * MIB, a + 2 * MIB, 3)
+    );
+    device.deallocate(b);
+    device.empty_virtual_cache().expect("works");
+    assert_eq!(
+        (driver.mapped_bytes(0), device.idle_physical_bytes()),
+        (0, 6 * MIB)
+    );
+    let calls = driver.calls("malloc_physical");
+    device.allocate(5 * MIB, S0).expect("from idle memory");
+    assert_eq!(driver.calls("malloc_physical"), calls);
+    device.check_consistency().expect("consistent");
+}

@@ -1,0 +1,53 @@
+//! Uncorrectable memory errors: which blocks they hit.
+
+use super::DeviceAllocator;
+use crate::block::{BlockState, DAMAGED};
+
+impl DeviceAllocator {
+    /// Marks every block that overlaps `[addr, addr + len)`; returns how many. A mark goes when the
+    /// block is handed out again.
+    pub fn mark_damaged(&self, addr: usize, len: usize) -> usize {
+        let mut state = self.state.lock();
+        let hit: Vec<_> = state
+            .arena
+            .iter()
+            .filter(|(_, block)| block.state != BlockState::Unmapped)
+            .filter(|(_, block)| block.addr < addr.saturating_add(len) && addr < block.end())
+            .map(|(id, _)| id)
+            .collect();
+        for &id in &hit {
+            state.arena[id].flags |= DAMAGED;
+        }
+        hit.len()
+    }
+
+    /// Marks every active block.
+    pub fn mark_all_damaged(&self) {
+        let mut state = self.state.lock();
+        let active: Vec<_> = state
+            .arena
+            .iter()
+            .filter(|(_, block)| matches!(block.state, BlockState::Live | BlockState::Pending))
+            .map(|(id, _)| id)
+            .collect();
+        for id in active {
+            state.arena[id].flags |= DAMAGED;
+        }
+    }
+
+    /// Whether the live block at `addr` is marked; `None` when there is no such block.
+    pub fn is_damaged(&self, addr: usize) -> Option<bool> {
+        let state = self.state.lock();
+        Some(state.arena[state.live.get(addr)?].flags & DAMAGED != 0)
+    }
+
+    /// Takes the mark of the live block at `addr` away; false when there is no such block.
+    pub fn clear_damaged(&self, addr: usize) -> bool {
+        let mut state = self.state.lock();
+        let Some(id) = state.live.get(addr) else {
+            return false;
+        };
+        state.arena[id].flags &= !DAMAGED;
+        true
+    }
+}
