@@ -45,7 +45,11 @@ pub fn build(repo_root: &Path, target_dir: &Path) -> Result<SimDir> {
     let source = repo_root.join("crates/cann-sim");
     let out = target_dir.join("sim");
     let lib_dir = out.join("lib");
-    fs::create_dir_all(&lib_dir).with_context(|| format!("create {}", lib_dir.display()))?;
+    // torch_npu asks for these directories of an installation; they stay empty.
+    for directory in ["lib", "opp", "runtime", "compiler"] {
+        let path = out.join(directory);
+        fs::create_dir_all(&path).with_context(|| format!("create {}", path.display()))?;
+    }
 
     let runtime = lib_dir.join("libascendcl.so");
     cargo_build(repo_root, target_dir)?;
@@ -81,11 +85,22 @@ pub fn build(repo_root: &Path, target_dir: &Path) -> Result<SimDir> {
 pub fn env(sim: &SimDir) -> Vec<(String, String)> {
     let lib = sim.lib_dir.display().to_string();
     let preload = sim.preload.display().to_string();
-    vec![
+    let mut variables = vec![
         ("LD_LIBRARY_PATH".into(), prepend("LD_LIBRARY_PATH", &lib)),
         ("LD_PRELOAD".into(), prepend("LD_PRELOAD", &preload)),
         ("TORCH_NPU_WARNING_DISABLE".into(), "1".into()),
-    ]
+    ];
+    if env::var_os("ASCEND_HOME_PATH").is_none()
+        && let Some(home) = sim.lib_dir.parent()
+    {
+        // torch_npu warns without an installation to look for more libraries in.
+        variables.push(("ASCEND_HOME_PATH".into(), home.display().to_string()));
+        variables.push((
+            "ASCEND_OPP_PATH".into(),
+            home.join("opp").display().to_string(),
+        ));
+    }
+    variables
 }
 
 /// `first` in front of a colon-separated variable, once.

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use ascend_rs_sys::{ACL_ERROR_INVALID_PARAM, aclError};
 use parking_lot::Mutex;
@@ -14,8 +14,8 @@ use crate::model::cost::CallKind;
 use crate::model::error::fail;
 use crate::model::table::Tag;
 use crate::model::work::{Access, Accesses, Action, Work};
-use crate::ops::arguments;
 use crate::ops::objects::{Desc, Prepared, Scalar, Tensor, element_size, objects};
+use crate::ops::{arguments, catalogue};
 use crate::process::enter;
 
 /// A name that lives as long as the process.
@@ -29,6 +29,9 @@ fn intern(name: &str) -> &'static str {
     names.insert(kept);
     kept
 }
+
+/// Whether operators compute; the mode of a process does not change.
+static BACKED: OnceLock<bool> = OnceLock::new();
 
 /// First phase of an operator; see `opapi/entry_x86_64.S`.
 ///
@@ -49,10 +52,12 @@ pub unsafe extern "C" fn cannSimOpPrepare(
         let mut objects = objects();
         let accesses = arguments.accesses(&objects);
         if let Some((size, executor)) = arguments.results {
-            let prepared = Prepared {
-                accesses,
-                kernel: None,
-            };
+            let backed =
+                *BACKED.get_or_init(|| crate::process::sim().config.mode == crate::Mode::Backed);
+            let kernel = backed
+                .then(|| catalogue::kernel(text(name), &arguments.words, &objects))
+                .flatten();
+            let prepared = Prepared { accesses, kernel };
             let handle = objects.executors.insert(prepared);
             drop(objects);
             // SAFETY: both point at the caller's variables for results.
@@ -62,7 +67,6 @@ pub unsafe extern "C" fn cannSimOpPrepare(
             }
         }
     });
-    let _ = name;
     if outcome.is_ok() {
         0
     } else {

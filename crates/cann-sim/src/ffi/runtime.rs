@@ -162,7 +162,8 @@ pub extern "C" fn aclGetCannAttributeList(list: *mut *const c_int, count: *mut u
     })
 }
 
-/// `aclGetCannAttribute`: infinities, bfloat16 and online compilation are there.
+/// `aclGetCannAttribute`: infinities and bfloat16 are there; operators are not
+/// compiled online by default, as on Atlas A2, so that the newer interface is used.
 #[unsafe(no_mangle)]
 pub extern "C" fn aclGetCannAttribute(attribute: c_int, value: *mut i32) -> aclError {
     enter(CallKind::Other, 0, |_| {
@@ -170,7 +171,7 @@ pub extern "C" fn aclGetCannAttribute(attribute: c_int, value: *mut i32) -> aclE
         if !(0..=2).contains(&attribute) {
             return fail(ACL_ERROR_INVALID_PARAM, "unknown attribute");
         }
-        put(value, 1);
+        put(value, i32::from(attribute != 2));
         Ok(())
     })
 }
@@ -199,13 +200,14 @@ pub extern "C" fn aclGetCompileoptSize(opt: c_uint) -> usize {
     64
 }
 
-/// `aclGetCompileopt`: no option is set.
+/// `aclGetCompileopt`: every switch is off; above all the online compilation of
+/// operators, as on Atlas A2, so that torch_npu takes the newer interface.
 #[unsafe(no_mangle)]
 pub extern "C" fn aclGetCompileopt(opt: c_uint, value: *mut c_char, length: usize) -> aclError {
     let _ = opt;
     enter(CallKind::Other, 0, |_| {
         let buffer = required(value)?;
-        if !put_text(buffer, length, "0") {
+        if !put_text(buffer, length, "disable") {
             return fail(ACL_ERROR_INVALID_PARAM, "the option does not fit");
         }
         Ok(())

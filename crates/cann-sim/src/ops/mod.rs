@@ -1,7 +1,11 @@
 //! Operators: the objects a program describes them with ([`objects`]), how a
 //! call of unknown shape is read ([`arguments`]), and those that compute when
-//! memory is backed ([`compute`]). Uses the model; the exported functions are
-//! in [`crate::ffi::operator`].
+//! memory is backed: which ([`catalogue`]), on what elements ([`number`]), in
+//! which order ([`view`]). Uses the model; the exported functions are in
+//! [`crate::ffi::operator`].
 
 pub mod arguments;
+pub mod catalogue;
+pub mod number;
 pub mod objects;
+pub mod view;
