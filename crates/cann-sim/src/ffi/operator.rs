@@ -30,8 +30,9 @@ fn intern(name: &str) -> &'static str {
     kept
 }
 
-/// Whether operators compute; the mode of a process does not change.
-static BACKED: OnceLock<bool> = OnceLock::new();
+/// Whether operators compute, and on how many elements. The mode of a process
+/// does not change.
+static LIMIT: OnceLock<Option<u64>> = OnceLock::new();
 
 /// First phase of an operator; see `opapi/entry_x86_64.S`.
 ///
@@ -52,11 +53,12 @@ pub unsafe extern "C" fn cannSimOpPrepare(
         let mut objects = objects();
         let accesses = arguments.accesses(&objects);
         if let Some((size, executor)) = arguments.results {
-            let backed =
-                *BACKED.get_or_init(|| crate::process::sim().config.mode == crate::Mode::Backed);
-            let kernel = backed
-                .then(|| catalogue::kernel(text(name), &arguments.words, &objects))
-                .flatten();
+            let limit = *LIMIT.get_or_init(|| {
+                let config = &crate::process::sim().config;
+                (config.mode == crate::Mode::Backed).then_some(config.compute_limit)
+            });
+            let kernel = limit
+                .and_then(|limit| catalogue::kernel(text(name), &arguments.words, &objects, limit));
             let prepared = Prepared { accesses, kernel };
             let handle = objects.executors.insert(prepared);
             drop(objects);

@@ -52,6 +52,9 @@ pub struct Config {
     pub driver_version: String,
     /// Bytes of workspace that operators ask for.
     pub workspace: u64,
+    /// Steps on elements up to which an operator computes in backed mode; a
+    /// larger one takes its time and leaves its output as it was.
+    pub compute_limit: u64,
     /// Tasks that fit in a stream before the host has to wait.
     pub stream_depth: usize,
     /// Costs.
@@ -74,6 +77,7 @@ impl Default for Config {
             cann_version: "8.5.0".into(),
             driver_version: "25.5.0".into(),
             workspace: 0,
+            compute_limit: 4 << 20,
             stream_depth: 4096,
             cost: CostModel::default(),
             faults: FaultPlan::default(),
@@ -105,6 +109,7 @@ impl Config {
         }
         config.huge_1g_pages = number("CANN_SIM_HUGE1G_PAGES", 0)?;
         config.workspace = number("CANN_SIM_WORKSPACE", 0)?;
+        config.compute_limit = number("CANN_SIM_COMPUTE_LIMIT", config.compute_limit)?;
         config.stream_depth = number("CANN_SIM_STREAM_DEPTH", 4096)?.max(1) as usize;
         config.cost.kernel_ns = number("CANN_SIM_KERNEL_NS", config.cost.kernel_ns)?;
         config.mode = match read("CANN_SIM_MODE").as_deref() {
