@@ -2,11 +2,11 @@
 
     python measure.py --timing LIBRARY --output FIGURES.json SCRIPT ARGS…
 
-The same is done for either allocator: the timing library puts a forwarding
+The same is done for either allocator: the timing library (the plug-in, told by
+NPUALLOC_DISABLE=1 to leave the stock allocator in place) puts a forwarding
 allocator around the one that is installed and sums up the host time of its
 calls to allocate and free; the statistics are torch_npu's own. The script
-learns nothing of it. The losses are taken from the `step N/M loss X` lines the
-script logs with --log.
+learns nothing of it, but must write its losses to the file named by --log.
 """
 
 import argparse
@@ -27,6 +27,7 @@ class Timing:
 
     def __init__(self, library):
         self._library = ctypes.CDLL(library)
+        self.npualloc = bool(self._library.npualloc_is_registered())
         self._library.npualloc_timing_wrap.restype = ctypes.c_int
         if self._library.npualloc_timing_wrap() != 0:
             raise RuntimeError(f"{library} could not wrap the installed allocator")
@@ -54,6 +55,9 @@ def main():
     args = parser.parse_args()
 
     timing = Timing(args.timing)
+    wanted = bool(os.environ.get("NPUALLOC_PLUGIN"))
+    if timing.npualloc != wanted:
+        sys.exit(f"the allocator is {'npualloc' if timing.npualloc else 'the stock one'}")
     with tempfile.TemporaryDirectory() as directory:
         log = os.path.join(directory, "losses.json")
         start = time.perf_counter_ns()

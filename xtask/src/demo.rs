@@ -114,9 +114,16 @@ impl Demo {
             report: Some(counts.clone()),
         };
         self.device.prepare(&mut command, &knobs);
-        if allocator == Allocator::Npualloc {
-            run::autoload(&mut command, &self.project, &self.plugin.library)?;
-        }
+        match allocator {
+            // The plug-in is loaded all the same, for its timing functions.
+            Allocator::Stock => command
+                .env("NPUALLOC_DISABLE", "1")
+                .env_remove("NPUALLOC_PLUGIN"),
+            Allocator::Npualloc => {
+                command.env_remove("NPUALLOC_DISABLE");
+                run::autoload(&mut command, &self.project, &self.plugin.library)?
+            }
+        };
         command.env("PYTHONUNBUFFERED", "1");
         command.arg(root.join("measure.py"));
         command

@@ -205,9 +205,20 @@ mod tests {
             stock: figures(100, 200, &[2.0]),
             npualloc: figures(101, 201, &[2.0, 1.0]),
         };
-        report.npualloc.count(Counts { hazards: 3, leaked: 4, ..Counts::default() });
+        report.npualloc.count(Counts {
+            hazards: 3,
+            leaked: 4,
+            ..Counts::default()
+        });
         let failures = report.failures();
-        for word in ["steps", "losses", "allocated", "reserved", "3 hazards", "4 leaked"] {
+        for word in [
+            "steps",
+            "losses",
+            "allocated",
+            "reserved",
+            "3 hazards",
+            "4 leaked",
+        ] {
             assert!(
                 failures.iter().any(|text| text.contains(word)),
                 "{word}: {failures:?}"

@@ -26,6 +26,7 @@ pub fn main(arguments: &RunArgs) -> Result<ExitCode> {
     device.prepare(&mut command, &knobs);
     if arguments.allocator == Allocator::Npualloc {
         let library = Plugin::build(&project, &python)?.library;
+        command.env_remove("NPUALLOC_DISABLE");
         autoload(&mut command, &project, &library)?;
     }
     command.args(&arguments.script);
@@ -43,13 +44,16 @@ pub fn main(arguments: &RunArgs) -> Result<ExitCode> {
 ///
 /// # Errors
 /// When the old `PYTHONPATH` holds a directory with a colon in its name.
-pub fn autoload(command: &mut Command, project: &Project, plugin: &Path) -> Result<()> {
+pub fn autoload<'a>(
+    command: &'a mut Command,
+    project: &Project,
+    plugin: &Path,
+) -> Result<&'a mut Command> {
     let old = env::var_os("PYTHONPATH").unwrap_or_default();
     let ours = project.root.join("xtask/python/autoload");
     let rest = env::split_paths(&old).filter(|path| !path.as_os_str().is_empty());
     let path = env::join_paths(std::iter::once(ours).chain(rest)).context("extend PYTHONPATH")?;
-    command
+    Ok(command
         .env("PYTHONPATH", path)
-        .env("NPUALLOC_PLUGIN", plugin);
-    Ok(())
+        .env("NPUALLOC_PLUGIN", plugin))
 }
