@@ -103,6 +103,13 @@ impl Report {
         row("driver time (virtual)", &|f| {
             counted(f.driver_virtual_ns, millis)
         });
+        row("waited for the device (virtual)", &|f| {
+            counted(f.host_wait_virtual_ns, millis)
+        });
+        row("hazards", &|f| counted(f.hazards, |n| n.to_string()));
+        row("leaked", &|f| {
+            counted(f.leaked_bytes, |n| format!("{n} bytes"))
+        });
         row("allocator calls timed", &|f| f.allocator_calls.to_string());
         row("time in the allocator", &|f| millis(f.allocator_ns));
         row("time of one call", &|f| {
