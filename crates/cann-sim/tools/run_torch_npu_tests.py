@@ -27,12 +27,12 @@ import time
 from pathlib import Path
 
 # Files whose subject is memory: allocation, caching, pinning, sharing, graphs'
-# memory, memory errors. A name after "::" selects cases (pytest's -k).
+# memory, memory errors. Left out: test_npu.py and test_npu_multinpu.py (torch's
+# CUDA tests; they need a CUDA driver or torchvision) and npu/test_uce.py (needs
+# collective communication, which is not simulated).
 FILES = """
 test_npu_allocator.py
-test_npu_multinpu.py
 test_npu_pinned_memory_background_threads.py
-test_npu.py
 test_sanitizer_pluggable_allocator.py
 allocator/test_hostallocator.py
 allocator/test_throw_on_npumalloc_oom.py
@@ -68,7 +68,6 @@ npu/test_sanitizer_record_stream.py
 npu/test_storage.py
 npu/test_swapped_memory_allocator.py
 npu/test_torch_npu.py
-npu/test_uce.py
 """.split()
 
 CASE = re.compile(r"^(?P<id>\S+?::\S.*?) (?P<verdict>PASSED|FAILED|SKIPPED|ERROR|XFAIL|XPASS)\b(?P<rest>.*)$")
@@ -163,7 +162,7 @@ def main():
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--sim", type=Path, required=True)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--timeout", type=float, default=120, help="seconds for each file")
+    parser.add_argument("--timeout", type=float, default=240, help="seconds for each file")
     parser.add_argument("--known", type=Path, help="file of known failures: a case and why, a line",
                         default=Path(__file__).with_name("known_failures.txt"))
     args = parser.parse_intermixed_args()

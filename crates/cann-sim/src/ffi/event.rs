@@ -1,15 +1,19 @@
 //! Events.
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::{c_char, c_uint, c_void};
 
 use ascend_rs_sys::{
-    ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_EVENT_RECORDED_STATUS_COMPLETE,
-    ACL_EVENT_RECORDED_STATUS_NOT_READY, ACL_EVENT_WAIT_STATUS_COMPLETE,
-    ACL_EVENT_WAIT_STATUS_NOT_READY, aclError, aclrtIpcEventHandle,
+    ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_IPC_ERROR, ACL_ERROR_RT_PARAM_INVALID,
+    ACL_EVENT_RECORDED_STATUS_COMPLETE, ACL_EVENT_RECORDED_STATUS_NOT_READY,
+    ACL_EVENT_WAIT_STATUS_COMPLETE, ACL_EVENT_WAIT_STATUS_NOT_READY, ACL_IPC_EVENT_HANDLE_SIZE,
+    aclError, aclrtIpcEventHandle,
 };
+
+use serde::{Deserialize, Serialize};
 
 use super::memory::after_wait;
 use super::{put, required, stream_of};
+use crate::ipc;
 use crate::model::cost::CallKind;
 use crate::model::error::fail;
 use crate::process::{self, enter};
@@ -60,7 +64,11 @@ pub extern "C" fn aclrtRecordEvent(event: *mut c_void, stream: *mut c_void) -> a
     enter(CallKind::RecordEvent, 0, |sim| {
         let event = required(event)? as u64;
         let stream = stream_of(sim, stream)?;
-        sim.record(event, stream)
+        sim.record(event, stream)?;
+        if sim.event(event)?.shared() && sim.stream(stream)?.capture.is_none() {
+            sim.sync_event(event, CallKind::RecordEvent)?;
+        }
+        Ok(())
     })
 }
 
@@ -163,18 +171,46 @@ pub extern "C" fn aclrtEventGetTimestamp(event: *mut c_void, timestamp: *mut u64
     })
 }
 
-/// `aclrtIpcGetEventHandle`
+/// What another process needs to know of an event.
+#[derive(Serialize, Deserialize)]
+struct SharedEvent {
+    pid: u32,
+    flags: u32,
+}
+
+/// `aclrtIpcGetEventHandle`. The clocks of two processes cannot be compared;
+/// therefore recording such an event waits until it has completed, and the
+/// other process always finds it complete.
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtIpcGetEventHandle(
     event: *mut c_void,
     handle: *mut aclrtIpcEventHandle,
 ) -> aclError {
-    enter(CallKind::Other, 0, |_| {
-        let _ = (required(event)?, required(handle)?);
-        fail(
-            ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-            "events of other processes",
-        )
+    enter(CallKind::Other, 0, |sim| {
+        let out = required(handle)?;
+        let event = sim.event(required(event)? as u64)?;
+        if !event.shared() {
+            return fail(
+                ACL_ERROR_RT_PARAM_INVALID,
+                "the event was not made with ACL_EVENT_IPC",
+            );
+        }
+        let name = format!("e{:016x}", ipc::fresh_number());
+        let shared = SharedEvent {
+            pid: std::process::id(),
+            flags: event.flags,
+        };
+        if ipc::publish(&name, &shared).is_err() {
+            return fail(ACL_ERROR_RT_IPC_ERROR, "the event cannot be published");
+        }
+        let mut filled = aclrtIpcEventHandle {
+            reserved: [0; ACL_IPC_EVENT_HANDLE_SIZE],
+        };
+        for (slot, byte) in filled.reserved.iter_mut().zip(name.bytes()) {
+            *slot = byte as c_char;
+        }
+        put(out, filled);
+        Ok(())
     })
 }
 
@@ -184,12 +220,24 @@ pub extern "C" fn aclrtIpcOpenEventHandle(
     handle: aclrtIpcEventHandle,
     event: *mut *mut c_void,
 ) -> aclError {
-    let _ = handle;
-    enter(CallKind::Other, 0, |_| {
-        let _ = required(event)?;
-        fail(
-            ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-            "events of other processes",
-        )
+    enter(CallKind::CreateEvent, 0, |sim| {
+        let out = required(event)?;
+        let bytes = handle.reserved.iter().map(|&byte| byte as u8);
+        let name: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();
+        let name = String::from_utf8_lossy(&name);
+        let Ok(shared) = ipc::look_up::<SharedEvent>(&name) else {
+            return fail(
+                ACL_ERROR_RT_PARAM_INVALID,
+                "no event is shared under this handle",
+            );
+        };
+        if shared.pid == std::process::id() {
+            return fail(ACL_ERROR_RT_PARAM_INVALID, "the event is of this process");
+        }
+        put(
+            out,
+            sim.add_event(process::device()?, shared.flags, true)? as *mut c_void,
+        );
+        Ok(())
     })
 }

@@ -77,7 +77,7 @@ impl Default for Config {
             cann_version: "8.5.0".into(),
             driver_version: "25.5.0".into(),
             workspace: 0,
-            compute_limit: 4 << 20,
+            compute_limit: 256 << 20,
             stream_depth: 4096,
             cost: CostModel::default(),
             faults: FaultPlan::default(),

@@ -248,7 +248,10 @@ impl Op {
             Rule::Fill(_) if contiguous(&self.out) => 0,
             Rule::Unary(Operand::Tensor(a), _) if self.moves(a) => 0,
             Rule::Reduce(a, ..) | Rule::Equal(a, _) => a.count(),
-            Rule::Matmul(a, _) => out.saturating_mul(a.dims[1].unsigned_abs()),
+            // A product is slow here, and what it is needed for is small.
+            Rule::Matmul(a, _) => out
+                .saturating_mul(a.dims[1].unsigned_abs())
+                .saturating_mul(64),
             _ => out,
         }
     }
