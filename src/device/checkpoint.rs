@@ -7,7 +7,7 @@ use super::DeviceAllocator;
 use super::state::{Request, State};
 use crate::block::{BlockState, NO_USES};
 use crate::error::{AllocError, Result};
-use crate::ids::{BlockId, MempoolId, PoolId};
+use crate::ids::{BlockId, MempoolId, PoolId, SegmentId};
 
 /// A live block in a checkpoint.
 #[derive(Debug, Clone, Copy)]
@@ -75,10 +75,8 @@ impl DeviceAllocator {
             state.retire(id, None);
             state.complete_free(id, None);
         }
-        for (saved, segment_first) in checkpoint.blocks.iter().zip(targets) {
-            // The segment's first block may have changed by now; its id is only the way in.
-            let first = state.first_of(segment_first);
-            if let Some(id) = state.free_block_at(first, saved.addr, saved.size) {
+        for (saved, segment) in checkpoint.blocks.iter().zip(targets) {
+            if let Some(id) = state.free_block_at(segment, saved.addr, saved.size) {
                 restored.allocated.push(state.carve(id, *saved));
             }
         }
@@ -119,12 +117,8 @@ impl State {
     }
 
     /// For each block of a checkpoint the segment that holds it; an error when one is not there.
-    fn places_of(
-        &self,
-        pool: PoolId,
-        checkpoint: &Checkpoint,
-    ) -> Result<Vec<crate::ids::SegmentId>> {
-        let mut cover: HashMap<usize, crate::ids::SegmentId> = HashMap::new();
+    fn places_of(&self, pool: PoolId, checkpoint: &Checkpoint) -> Result<Vec<SegmentId>> {
+        let mut cover: HashMap<usize, SegmentId> = HashMap::new();
         for saved in &checkpoint.blocks {
             let holder = self.segments.iter().find(|(_, segment)| {
                 segment.pool == pool
@@ -150,25 +144,6 @@ impl State {
             .iter()
             .map(|saved| cover[&saved.addr])
             .collect())
-    }
-
-    fn first_of(&self, segment: crate::ids::SegmentId) -> BlockId {
-        self.segments
-            .get(segment)
-            .map_or(BlockId::NONE, |segment| segment.first)
-    }
-
-    /// The free block that holds `[addr, addr + size)`, looked for to the right of `first`.
-    fn free_block_at(&self, first: BlockId, addr: usize, size: usize) -> Option<BlockId> {
-        let mut next = first;
-        while let Some(id) = next.some() {
-            let block = &self.arena[id];
-            if block.addr <= addr && addr + size <= block.end() {
-                return (block.state == BlockState::Free).then_some(id);
-            }
-            next = block.next;
-        }
-        None
     }
 
     /// Makes part of a free block live, at its own address and size.

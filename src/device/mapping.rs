@@ -67,7 +67,7 @@ impl DeviceAllocator {
         state.settle(busy);
         match outcome {
             Ok(()) => {
-                let id = state.block_at(segment, addr, request.size);
+                let id = state.free_block_at(segment, addr, request.size);
                 match id {
                     Some(id) => Ok(Ok(state.hand_out(id, request, context.clone()))),
                     None => Ok(Err(Refusal::Full)),
@@ -334,19 +334,6 @@ impl State {
     fn idle_pages(&self, id: BlockId) -> Option<Range<usize>> {
         let block = &self.arena[id];
         Some(self.pages_of(id)?.within(block.addr, block.end())).filter(|range| !range.is_empty())
-    }
-
-    /// The free block that holds `[addr, addr + size)`, found from the segment's start.
-    fn block_at(&self, segment: SegmentId, addr: usize, size: usize) -> Option<BlockId> {
-        let mut next = self.segments.get(segment)?.first;
-        while let Some(id) = next.some() {
-            let block = &self.arena[id];
-            if block.addr <= addr && addr + size <= block.end() {
-                return (block.state == crate::block::BlockState::Free).then_some(id);
-            }
-            next = block.next;
-        }
-        None
     }
 
     fn is_all_unmapped(&self, id: BlockId) -> bool {

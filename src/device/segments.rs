@@ -110,6 +110,19 @@ impl State {
         self.stats.num_device_free -= 1;
     }
 
+    /// The free block that holds `[addr, addr + size)` of a segment.
+    pub fn free_block_at(&self, segment: SegmentId, addr: usize, size: usize) -> Option<BlockId> {
+        let mut next = self.segments.get(segment)?.first;
+        while let Some(id) = next.some() {
+            let block = &self.arena[id];
+            if block.addr <= addr && addr + size <= block.end() {
+                return (block.state == BlockState::Free).then_some(id);
+            }
+            next = block.next;
+        }
+        None
+    }
+
     /// Forgets private pools that nobody uses and that hold no memory.
     pub fn forget_empty_pools(&mut self) {
         let empty: Vec<PoolId> = self

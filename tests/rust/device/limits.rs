@@ -1,0 +1,102 @@
+//! Full devices, limits, giving memory back.
+
+use npualloc::error::AllocError;
+
+use crate::*;
+
+#[test]
+fn a_full_device_releases_idle_segments_oldest_first_and_no_more_than_needed() {
+    let (driver, device) = device(100 * MIB);
+    let first = device.allocate(29 * MIB, S0).expect("fits");
+    let second = device.allocate(29 * MIB, S0).expect("fits");
+    let third = device.allocate(29 * MIB, S0).expect("fits");
+    for addr in [second, first, third] {
+        device.deallocate(addr);
+    }
+    assert_eq!(driver.held(0), (3, 90 * MIB));
+    // 40 MiB need two of the three 30 MiB segments gone; the oldest idle ones are second and first.
+    device.allocate(39 * MIB, S0).expect("fits after release");
+    assert_eq!(driver.held(0), (2, 70 * MIB));
+    assert_eq!(device.allocate(29 * MIB, S0).expect("cached"), third);
+    let (stats, _) = device.stats();
+    assert_eq!(
+        (
+            stats.num_alloc_retries,
+            stats.num_ooms,
+            stats.num_device_free
+        ),
+        (1, 0, 2)
+    );
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn out_of_memory_says_so_and_changes_nothing() {
+    let (driver, device) = device(64 * MIB);
+    let a = device.allocate(29 * MIB, S0).expect("fits");
+    let error = device.allocate(60 * MIB, S0).expect_err("does not fit");
+    let AllocError::OutOfMemory(report) = &error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(
+        (report.alloc_size, report.device_total),
+        (62 * MIB, 64 * MIB)
+    );
+    assert_eq!(
+        error.to_string(),
+        "NPU out of memory. Tried to allocate 62.00 MiB (NPU 0; 64.00 MiB total capacity; \
+         30.00 MiB already allocated; 30.00 MiB current active; 34.00 MiB free; \
+         30.00 MiB reserved in total by PyTorch).If reserved memory is >> allocated memory try \
+         setting max_split_size_mb to avoid fragmentation."
+    );
+    let (stats, _) = device.stats();
+    assert_eq!((stats.num_ooms, stats.num_alloc_retries), (1, 1));
+    device.check_consistency().expect("consistent");
+    device.deallocate(a);
+    device.allocate(60 * MIB, S0).expect("fits now");
+    assert_eq!(driver.held(0), (1, 62 * MIB));
+}
+
+#[test]
+fn the_memory_fraction_limits_what_is_reserved() {
+    let (driver, device) = device(GIB);
+    device.set_memory_fraction(0.25).expect("valid");
+    assert_eq!(device.memory_fraction().expect("known"), 0.25);
+    device.allocate(200 * MIB, S0).expect("below the limit");
+    let error = device.allocate(100 * MIB, S0).expect_err("above the limit");
+    assert!(
+        error.to_string().contains("256.00 MiB allowed; "),
+        "{error}"
+    );
+    for fraction in [-0.1, 1.1, f64::NAN] {
+        assert!(matches!(
+            device.set_memory_fraction(fraction),
+            Err(AllocError::InvalidFraction { .. })
+        ));
+    }
+    assert_eq!(device.memory_fraction().expect("known"), 0.25);
+    device.set_memory_fraction(1.0).expect("valid");
+    device.allocate(100 * MIB, S0).expect("no limit");
+    assert_eq!(driver.held(0).0, 2);
+}
+
+#[test]
+fn empty_cache_returns_idle_segments_and_waits_for_events() {
+    let (driver, device) = device(GIB);
+    let a = device.allocate(30 * MIB, S0).expect("fits");
+    let b = device.allocate(30 * MIB, S0).expect("fits");
+    let c = device.allocate(30 * MIB, S0).expect("fits");
+    device.record_stream(b, SIDE);
+    driver.submit(SIDE);
+    device.deallocate(a);
+    device.deallocate(b);
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    assert_eq!(driver.held(0).0, 1);
+    device.deallocate(c);
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    assert_eq!(driver.held(0), (0, 0));
+    let (stats, _) = device.stats();
+    assert_eq!(stats.reserved_bytes.current(), 0);
+    assert_eq!(stats.reserved_bytes.aggregate().peak as usize, 3 * 32 * MIB);
+    device.check_consistency().expect("consistent");
+}

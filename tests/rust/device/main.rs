@@ -1,0 +1,41 @@
+//! One device's allocator over the fake driver: what each call does to blocks, segments, statistics
+//! and the driver.
+
+mod blocks;
+mod limits;
+mod pools;
+mod records;
+mod streams;
+mod virtual_segments;
+
+use std::sync::Arc;
+
+use npualloc::config::Settings;
+use npualloc::device::DeviceAllocator;
+use npualloc::driver::StreamToken;
+use npualloc::driver::fake::FakeDriver;
+use npualloc::ids::{DeviceId, MempoolId, StreamKey};
+
+const MIB: usize = 1 << 20;
+const GIB: usize = 1 << 30;
+const S0: StreamKey = StreamKey(0);
+const SIDE: StreamToken = StreamToken {
+    id: 7,
+    device: 0,
+    reserved: 0,
+};
+
+fn device_with(capacity: usize, config: &str) -> (Arc<FakeDriver>, DeviceAllocator) {
+    let driver = Arc::new(FakeDriver::new(capacity));
+    let settings = Settings::parse(config).expect("valid settings");
+    let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
+    (driver, device)
+}
+
+fn device(capacity: usize) -> (Arc<FakeDriver>, DeviceAllocator) {
+    device_with(capacity, "")
+}
+const POOL: MempoolId = MempoolId {
+    first: 0,
+    second: 1,
+};

@@ -1,0 +1,91 @@
+//! History, snapshots, memory-error marks.
+
+use crate::*;
+
+#[test]
+fn history_shows_what_happened_in_order() {
+    use npualloc::history::{Action, RecordContext};
+    let (driver, device) = device(GIB);
+    device.record_history(true, 100, RecordContext::All);
+    let a = device.allocate(100, S0).expect("fits");
+    device.record_stream(a, SIDE);
+    driver.submit(SIDE);
+    device.deallocate(a);
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    let actions: Vec<_> = device
+        .trace()
+        .iter()
+        .map(|entry| (entry.action, entry.size))
+        .collect();
+    assert_eq!(
+        actions,
+        [
+            (Action::SegmentAlloc, 2 * MIB),
+            (Action::Alloc, 100),
+            (Action::FreeRequested, 100),
+            (Action::FreeCompleted, 100),
+            (Action::SegmentFree, 2 * MIB),
+        ]
+    );
+    device.record_history(false, 1, RecordContext::Never);
+    device.allocate(100, S0).expect("fits");
+    assert!(device.trace().is_empty());
+}
+
+#[test]
+fn a_snapshot_shows_every_block() {
+    let (driver, device) = device(GIB);
+    let a = device.allocate(4 * MIB, S0).expect("fits");
+    let b = device.allocate(4 * MIB, S0).expect("fits");
+    device.record_stream(b, SIDE);
+    driver.submit(SIDE);
+    device.deallocate(b);
+    let snapshot = device.snapshot(MempoolId::DEFAULT);
+    assert_eq!(snapshot.len(), 1);
+    let segment = &snapshot[0];
+    assert_eq!(
+        (segment.addr, segment.total_size, segment.large),
+        (a, 20 * MIB, true)
+    );
+    assert_eq!(
+        (segment.allocated_size, segment.active_size),
+        (4 * MIB + 512, 8 * MIB + 1024)
+    );
+    assert_eq!(segment.requested_size, 8 * MIB);
+    let blocks: Vec<_> = segment
+        .blocks
+        .iter()
+        .map(|block| (block.size, block.allocated, block.active))
+        .collect();
+    let rest = 12 * MIB - 1024;
+    assert_eq!(
+        blocks,
+        [
+            (4 * MIB + 512, true, true),
+            (4 * MIB + 512, false, true),
+            (rest, false, false)
+        ]
+    );
+}
+
+#[test]
+fn memory_errors_mark_blocks_until_they_are_handed_out_again() {
+    let (_, device) = device(GIB);
+    let a = device.allocate(30 * MIB, S0).expect("fits");
+    let b = device.allocate(30 * MIB, S0).expect("fits");
+    assert_eq!(device.mark_damaged(a + MIB, 16), 1);
+    assert_eq!(
+        (device.is_damaged(a), device.is_damaged(b)),
+        (Some(true), Some(false))
+    );
+    device.deallocate(a);
+    assert_eq!(device.allocate(30 * MIB, S0).expect("fits"), a);
+    assert_eq!(device.is_damaged(a), Some(false));
+    device.mark_all_damaged();
+    assert!(device.clear_damaged(b));
+    assert_eq!(
+        (device.is_damaged(a), device.is_damaged(b)),
+        (Some(true), Some(false))
+    );
+    assert_eq!(device.is_damaged(1), None);
+}

@@ -1,0 +1,91 @@
+//! Uses on other streams, events, captures.
+
+use crate::*;
+
+#[test]
+fn a_stream_never_gets_another_streams_block() {
+    let (driver, device) = device(GIB);
+    let a = device.allocate(MIB, S0).expect("fits");
+    device.deallocate(a);
+    let b = device.allocate(MIB, StreamKey(9)).expect("fits");
+    assert_ne!(a, b);
+    assert_eq!(driver.held(0).0, 2);
+}
+
+#[test]
+fn a_recorded_stream_delays_reuse_until_its_work_is_done() {
+    let (driver, device) = device(GIB);
+    let a = device.allocate(30 * MIB, S0).expect("fits");
+    assert!(device.record_stream(a, SIDE));
+    driver.submit(SIDE);
+    device.deallocate(a);
+    let (stats, _) = device.stats();
+    assert_eq!((stats.allocation.current(), stats.active.current()), (0, 1));
+    let b = device.allocate(30 * MIB, S0).expect("fits");
+    assert_ne!(a, b);
+    driver.finish(SIDE);
+    let c = device.allocate(30 * MIB, S0).expect("fits");
+    assert_eq!(a, c);
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn an_erased_stream_does_not_delay() {
+    let (driver, device) = device(GIB);
+    let a = device.allocate(30 * MIB, S0).expect("fits");
+    device.record_stream(a, SIDE);
+    driver.submit(SIDE);
+    device.erase_stream(a, SIDE);
+    device.deallocate(a);
+    assert_eq!(device.allocate(30 * MIB, S0).expect("fits"), a);
+    assert_eq!(driver.calls("event_record"), 0);
+}
+
+#[test]
+fn a_handle_outlives_the_free_until_the_events_are_over() {
+    let (driver, device) = device(GIB);
+    let a = device.allocate(30 * MIB, S0).expect("fits");
+    let handle = device.describe_block(a).expect("live").handle;
+    device.record_stream(a, SIDE);
+    driver.submit(SIDE);
+    device.deallocate(a);
+    assert_eq!(device.describe_handle(handle).expect("pending").addr, a);
+    // The client knows that the side stream is done: no waiting.
+    assert!(device.erase_stream_of(handle, SIDE));
+    device.check_consistency().expect("consistent");
+    assert_eq!(device.allocate(30 * MIB, S0).expect("fits"), a);
+    assert!(
+        device.describe_handle(handle).is_none(),
+        "the handle of a former tenant"
+    );
+    assert!(!device.erase_stream_of(handle, SIDE));
+}
+
+#[test]
+fn during_a_capture_events_wait_until_it_has_ended() {
+    let (driver, device) = device(GIB);
+    let a = device.allocate(30 * MIB, S0).expect("fits");
+    let b = device.allocate(30 * MIB, S0).expect("fits");
+    device.record_stream(a, SIDE);
+    device.mark_capture_begin();
+    driver.set_capturing(true);
+    device.record_stream(b, SIDE);
+    driver.submit(SIDE);
+    device.deallocate(a);
+    device.deallocate(b);
+    device.check_consistency().expect("consistent");
+    device.allocate(100, S0).expect("fits");
+    assert_eq!(
+        driver.calls("event_record") + driver.calls("event_query"),
+        0
+    );
+    driver.set_capturing(false);
+    device.mark_capture_end().expect("under way");
+    // b was used on the side stream within the capture only: it is free at once. a needs its event.
+    device.allocate(100, S0).expect("fits");
+    assert_eq!(driver.calls("event_record"), 1);
+    assert_eq!(device.allocate(30 * MIB, S0).expect("fits"), b);
+    driver.finish(SIDE);
+    assert_eq!(device.allocate(30 * MIB, S0).expect("fits"), a);
+    device.check_consistency().expect("consistent");
+}
