@@ -41,7 +41,7 @@ fn the_window_of_addresses_ends() {
         .collect();
     assert!(
         all.iter()
-            .all(|&addr| addr >= WINDOW_BASE && addr < WINDOW_BASE + (8 << 40))
+            .all(|addr| (WINDOW_BASE..WINDOW_BASE + (8 << 40)).contains(addr))
     );
     assert_eq!(code(sim.vmm.reserve(PAGE, 0, 0, 1)), REFUSED);
     sim.vmm.release(all[7]).unwrap();
