@@ -278,14 +278,16 @@ impl State {
                 *segments.entry(segment.pool).or_default() += 1;
             }
         }
+        let mut held_by_threads = 0;
         for (id, pool) in self.pools.iter() {
             let held = segments.get(&id).copied().unwrap_or(0);
             ensure!(pool.segments >= held, "pool {id:?} miscounts its segments");
-            ensure!(
-                self.growing > 0 || pool.segments == held,
-                "pool {id:?} is held by nobody"
-            );
+            held_by_threads += pool.segments - held;
         }
+        ensure!(
+            held_by_threads == self.pools.holds(),
+            "a pool is held by nobody"
+        );
         for (id, stat) in self.pools.reserved() {
             let held = bytes.get(&id).copied().unwrap_or(0);
             ensure!(

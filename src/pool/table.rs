@@ -28,6 +28,8 @@ pub struct PoolTable {
     by_id: HashMap<MempoolId, PoolId>,
     use_on_oom: HashSet<MempoolId>,
     no_split: HashSet<MempoolId>,
+    /// Holds that have not ended.
+    holds: usize,
     /// Reserved bytes; kept after a pool is gone until statistics are reset.
     reserved: BTreeMap<MempoolId, PoolStat>,
 }
@@ -128,6 +130,7 @@ impl PoolTable {
     pub fn hold(&mut self, pool: PoolId) {
         if let Some(pool) = self.get_mut(pool) {
             pool.segments += 1;
+            self.holds += 1;
         }
     }
 
@@ -135,7 +138,13 @@ impl PoolTable {
     pub fn unhold(&mut self, pool: PoolId) {
         if let Some(pool) = self.get_mut(pool) {
             pool.segments -= 1;
+            self.holds -= 1;
         }
+    }
+
+    /// Number of holds that have not ended.
+    pub fn holds(&self) -> usize {
+        self.holds
     }
 
     /// Counts a segment that the pool gained (`bytes` > 0) or lost.
@@ -161,12 +170,16 @@ impl PoolTable {
 
     /// Counts a reservation that the pool gained.
     pub fn count_range(&mut self, pool: PoolId) {
-        self.hold(pool);
+        if let Some(pool) = self.get_mut(pool) {
+            pool.segments += 1;
+        }
     }
 
     /// Counts a reservation that the pool lost.
     pub fn uncount_range(&mut self, pool: PoolId) {
-        self.unhold(pool);
+        if let Some(pool) = self.get_mut(pool) {
+            pool.segments -= 1;
+        }
     }
 
     /// Reserved bytes by pool.
