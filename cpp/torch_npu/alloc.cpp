@@ -49,6 +49,12 @@ npualloc::Allocator* make_core(const std::string& config, std::size_t pad) {
   return new npualloc::Allocator(driver_table(), {config, pad});
 }
 
+// Throws torch_npu's own error when it does not accept the environment's settings: an empty text
+// makes it read them and has no effect itself.
+void let_wheel_read_settings() {
+  c10::CachingAllocator::AcceleratorAllocatorConfig::callDeviceConfigParserHook("");
+}
+
 }  // namespace
 
 void delete_block(void* ptr) {
@@ -57,10 +63,20 @@ void delete_block(void* ptr) {
 }
 
 NpuAllocator::NpuAllocator(stock::NPUAllocator* wheel, std::string config)
-    : wheel_(wheel), config_(std::move(config)), core_(make_core(config_, kDefaultPad)) {}
+    : wheel_(wheel), config_(std::move(config)) {
+  try {
+    core_ = make_core(config_, kDefaultPad);
+  } catch (const InvalidArgument& error) {
+    // As with the stock allocator, the first use says so.
+    config_error_ = error.what();
+    core_ = make_core("", kDefaultPad);
+  }
+}
 
 void NpuAllocator::init(int device_count) {
   const std::lock_guard<std::mutex> lock(init_mutex_);
+  let_wheel_read_settings();
+  TORCH_CHECK(config_error_.empty(), config_error_, PTA_ERROR(ErrCode::VALUE));
   if (device_count > 0 && core().device_count() == 0 && pad_bytes() != kDefaultPad) {
     // The part is known only now, and nothing was allocated yet.
     core_ = make_core(config_, pad_bytes());
@@ -157,6 +173,17 @@ void* NpuAllocator::getBaseAllocation(void* ptr, size_t* size) {
 void NpuAllocator::assert_valid_device(int device) const {
   TORCH_CHECK(0 <= device && device < core().device_count(), "Invalid device argument ", device,
               ": did you call init?", PTA_ERROR(ErrCode::PARAM));
+}
+
+void NpuAllocator::assert_initialized_device(int device) const {
+  // Named as in the stock allocator, whose text contains the condition.
+  const struct {
+    int count;
+    int size() const { return count; }
+  } device_allocator{core().device_count()};
+  TORCH_INTERNAL_ASSERT(0 <= device && device < device_allocator.size(),
+                        "Allocator not initialized for device ", device, ": did you call init?",
+                        PTA_ERROR(ErrCode::PARAM));
 }
 
 }  // namespace npualloc::torch_npu_plugin

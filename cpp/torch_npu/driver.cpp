@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "ipc.h"
 #include "npu_allocator.h"
 #include "soc.h"
 #include "torch_npu/csrc/core/npu/GetCANNInfo.h"
@@ -138,6 +139,7 @@ std::int32_t malloc_fn(void*, std::int32_t device, std::size_t bytes, std::int32
 std::int32_t free_fn(void*, std::int32_t device, std::uintptr_t addr) {
   return guarded([&] {
     if (!runtime_is_up()) return acl::kSuccess;
+    exports().forget_base(addr);
     const DeviceScope scope(device);
     return api().free(pointer(addr));
   });
@@ -252,6 +254,7 @@ std::int32_t malloc_physical_fn(void*, std::int32_t device, std::size_t bytes, s
 
 std::int32_t free_physical_fn(void*, std::int32_t device, std::uintptr_t handle) {
   return guarded([&] {
+    exports().forget_handle(handle);
     const DeviceScope scope(device);
     return api().free_physical(pointer(handle));
   });

@@ -1,12 +1,266 @@
-// Sharing memory with other processes.
+#include "ipc.h"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <cstring>
+
+#include "driver.h"
 #include "npu_allocator.h"
 
 namespace npualloc::torch_npu_plugin {
 
-stock::ShareableHandle NpuAllocator::shareIpcHandle(void*) { not_supported("shareIpcHandle"); }
+namespace {
 
-std::shared_ptr<void> NpuAllocator::getIpcDevPtr(std::string) { not_supported("getIpcDevPtr"); }
+// The texts are those of torch_npu, so that processes with either allocator can share memory:
+//   version, 'c', key                                      a driver allocation
+//   version, 'e', page size, count, count × shareable       pages of a virtual segment
+// Versions up to ours are understood. A text of the length of a key is one, without a header.
+constexpr char kVersion = 1;
+constexpr char kByKey = 'c';
+constexpr char kByPages = 'e';
+constexpr std::size_t kKeyBytes = c10_npu::kAclIpcHandleSize;
+// What a text may claim: more is not a range of device memory.
+constexpr std::size_t kMaxPages = std::size_t{1} << 20;
+constexpr std::size_t kMaxPageSize = std::size_t{1} << 30;
 
+struct PagesHeader {
+  std::size_t page_size;
+  std::size_t count;
+};
+
+// A function of the runtime that older ones lack.
+template <typename Function>
+Function runtime_function(const char* name) {
+  void* found = dlsym(RTLD_DEFAULT, name);
+  if (found == nullptr) {
+    static void* runtime = dlopen("libascendcl.so", RTLD_NOW | RTLD_NOLOAD);
+    if (runtime != nullptr) found = dlsym(runtime, name);
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(found != nullptr, "Failed to find function ", name,
+                              PTA_ERROR(ErrCode::NOT_FOUND));
+  return reinterpret_cast<Function>(found);
+}
+
+template <typename Value>
+void put(std::string& text, const Value& value) {
+  text.append(reinterpret_cast<const char*>(&value), sizeof(Value));
+}
+
+class Reader {
+ public:
+  explicit Reader(const std::string& text) : text_(text) {}
+
+  template <typename Value>
+  Value take() {
+    Value value{};
+    take_bytes(reinterpret_cast<char*>(&value), sizeof(Value));
+    return value;
+  }
+
+  void take_bytes(char* target, std::size_t count) {
+    TORCH_CHECK(text_.size() - at_ >= count, "npualloc: a shared memory handle is cut off",
+                PTA_ERROR(ErrCode::PARAM));
+    std::memcpy(target, text_.data() + at_, count);
+    at_ += count;
+  }
+
+ private:
+  const std::string& text_;
+  std::size_t at_ = 0;
+};
+
+int current_device() {
+  int device = 0;
+  NPU_CHECK_ERROR(c10_npu::GetDevice(&device));
+  return device;
+}
+
+// Nothing may be unmapped under running work.
+void wait_for(int device) {
+  const c10_npu::NPUGuard guard(static_cast<c10::DeviceIndex>(device));
+  c10_npu::npuSynchronizeDevice(true);
+}
+
+bool runtime_is_up() { return c10_npu::NpuSysCtrl::GetInstance().GetInitFlag(); }
+
+std::shared_ptr<void> open_key(const std::string& key, int device) {
+  using Import = aclError (*)(void**, const char*, uint64_t);
+  void* ptr = nullptr;
+  NPU_CHECK_ERROR(runtime_function<Import>("aclrtIpcMemImportByKey")(
+                      &ptr, key.c_str(), ACL_RT_IPC_MEM_IMPORT_FLAG_ENABLE_PEER_ACCESS),
+                  "aclrtIpcMemImportByKey");
+  return {ptr, [key, device](void*) {
+            if (!runtime_is_up()) return;
+            wait_for(device);
+            using Close = aclError (*)(const char*);
+            NPU_CHECK_ERROR(runtime_function<Close>("aclrtIpcMemClose")(key.c_str()),
+                            "aclrtIpcMemClose");
+          }};
+}
+
+// Pages of another process under a range of this one's.
+class ImportedRange {
+ public:
+  ImportedRange(int device, const PagesHeader& header, Reader& reader)
+      : device_(device), page_size_(header.page_size) {
+    TORCH_CHECK(api().has_virtual_memory(), "npualloc: this runtime has no virtual memory",
+                PTA_ERROR(ErrCode::NOT_SUPPORT));
+    using Import = aclError (*)(uint64_t, int32_t, acl::MemoryHandle*);
+    const auto import = runtime_function<Import>("aclrtMemImportFromShareableHandle");
+    void* range = nullptr;
+    NPU_CHECK_ERROR(api().reserve_address(&range, header.page_size * header.count, 0, nullptr, 1),
+                    "aclrtReserveMemAddress");
+    start_ = static_cast<char*>(range);
+    try {
+      for (std::size_t i = 0; i < header.count; ++i) {
+        acl::MemoryHandle handle = nullptr;
+        NPU_CHECK_ERROR(import(reader.take<std::uint64_t>(), device, &handle),
+                        "aclrtMemImportFromShareableHandle");
+        handles_.push_back(handle);
+        NPU_CHECK_ERROR(api().map(page(mapped_), page_size_, 0, handle, 0), "aclrtMapMem");
+        ++mapped_;
+      }
+    } catch (...) {
+      close(false);
+      throw;
+    }
+  }
+
+  void* start() const noexcept { return start_; }
+
+  void close(bool check) {
+    const auto done = [check](acl::Code code, const char* what) {
+      if (check) NPU_CHECK_ERROR(code, what);
+    };
+    if (!runtime_is_up()) return;
+    if (mapped_ > 0) wait_for(device_);
+    while (mapped_ > 0) done(api().unmap(page(--mapped_)), "aclrtUnmapMem");
+    for (const acl::MemoryHandle handle : handles_) {
+      done(api().free_physical(handle), "aclrtFreePhysical");
+    }
+    handles_.clear();
+    done(api().release_address(start_), "aclrtReleaseMemAddress");
+  }
+
+ private:
+  void* page(std::size_t index) const { return start_ + index * page_size_; }
+
+  int device_;
+  std::size_t page_size_;
+  char* start_ = nullptr;
+  std::size_t mapped_ = 0;
+  std::vector<acl::MemoryHandle> handles_;
+};
+
+std::shared_ptr<void> open_text(const std::string& text, int device) {
+  if (text.size() == kKeyBytes) return open_key(text, device);
+  Reader reader(text);
+  const char version = reader.take<char>();
+  TORCH_CHECK(
+      version <= kVersion,
+      "received sharable handle from a future version of torch that this version does not know "
+      "how to handle",
+      PTA_ERROR(ErrCode::NOT_SUPPORT));
+  const char type = reader.take<char>();
+  if (type == kByKey) {
+    std::string key(kKeyBytes, '\0');
+    reader.take_bytes(key.data(), kKeyBytes);
+    return open_key(key, device);
+  }
+  TORCH_CHECK(type == kByPages, "Unexpected or illformed shareable handle type",
+              PTA_ERROR(ErrCode::PARAM));
+  const auto header = reader.take<PagesHeader>();
+  TORCH_CHECK(header.count > 0 && header.count <= kMaxPages && header.page_size > 0 &&
+                  header.page_size <= kMaxPageSize,
+              "Unexpected or illformed shareable handle type", PTA_ERROR(ErrCode::PARAM));
+  const auto range = std::make_shared<ImportedRange>(device, header, reader);
+  return {range->start(), [range](void*) { range->close(true); }};
+}
+
+}  // namespace
+
+std::string Exports::key_of(std::uintptr_t base, std::size_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (const auto found = keys_.find(base); found != keys_.end()) return found->second;
+  using Export = aclError (*)(void*, size_t, char*, size_t, uint64_t);
+  std::string key(kKeyBytes, '\0');
+  NPU_CHECK_ERROR(runtime_function<Export>("aclrtIpcMemGetExportKey")(
+                      reinterpret_cast<void*>(base), bytes, key.data(), kKeyBytes,
+                      ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION),
+                  "aclrtIpcMemGetExportKey");
+  return keys_[base] = key;
+}
+
+std::uint64_t Exports::shareable_of(std::uintptr_t handle) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (const auto found = shareables_.find(handle); found != shareables_.end()) return found->second;
+  using Export = aclError (*)(acl::MemoryHandle, aclrtMemHandleType, uint64_t, uint64_t*);
+  std::uint64_t shareable = 0;
+  NPU_CHECK_ERROR(runtime_function<Export>("aclrtMemExportToShareableHandle")(
+                      reinterpret_cast<acl::MemoryHandle>(handle), ACL_MEM_HANDLE_TYPE_NONE,
+                      ACL_RT_VMM_EXPORT_FLAG_DISABLE_PID_VALIDATION, &shareable),
+                  "aclrtMemExportToShareableHandle");
+  return shareables_[handle] = shareable;
+}
+
+void Exports::forget_base(std::uintptr_t base) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  keys_.erase(base);
+}
+
+void Exports::forget_handle(std::uintptr_t handle) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  shareables_.erase(handle);
+}
+
+Exports& exports() {
+  static auto* made = new Exports;
+  return *made;
+}
+
+std::shared_ptr<void> Imports::open(const std::string& text) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::weak_ptr<void>& entry = open_[text];
+  if (auto opened = entry.lock()) return opened;
+  try {
+    auto opened = open_text(text, current_device());
+    entry = opened;
+    return opened;
+  } catch (...) {
+    open_.erase(text);
+    throw;
+  }
+}
+
+Imports& imports() {
+  static auto* made = new Imports;
+  return *made;
+}
+
+stock::ShareableHandle NpuAllocator::shareIpcHandle(void* ptr) {
+  const auto address = reinterpret_cast<std::uintptr_t>(ptr);
+  const BlockView view = core().describe_block(address);
+  check(view.status, 0);
+  std::string text{kVersion};
+  const ffi::PageView pages = core().pages_under(address);
+  if (pages.status == Status::Ok) {
+    text.push_back(kByPages);
+    put(text, PagesHeader{pages.page_size, pages.handles.size()});
+    for (const std::size_t handle : pages.handles) put(text, exports().shareable_of(handle));
+    return {static_cast<std::ptrdiff_t>(address - pages.addr), text};
+  }
+  if (pages.status != Status::NotSupported) check(pages.status, 0);
+  text.push_back(kByKey);
+  text += exports().key_of(view.base_addr, view.base_size);
+  return {static_cast<std::ptrdiff_t>(address - view.base_addr), text};
+}
+
+std::shared_ptr<void> NpuAllocator::getIpcDevPtr(std::string handle) {
+  return imports().open(handle);
+}
+
+// Makes virtual segments known to HCCL's zero-copy transfers; the functions for it are hidden.
 void NpuAllocator::buildServerMemMapForHccl(int, std::shared_ptr<c10d_npu::HCCLComm>) {
   not_supported("buildServerMemMapForHccl");
 }

@@ -20,7 +20,7 @@ namespace stock = c10_npu::NPUCachingAllocator;
 class NpuAllocator final : public stock::NPUAllocator {
  public:
   // `wheel` is the allocator torch_npu registered; it keeps owning operator workspaces.
-  // Throws npualloc::InvalidArgument for a bad `config`.
+  // A bad `config` is an error of the first `init`.
   NpuAllocator(stock::NPUAllocator* wheel, std::string config);
 
   // alloc.cpp
@@ -137,11 +137,14 @@ class NpuAllocator final : public stock::NPUAllocator {
   void deliver_trace() const;
   // Calls `empty` for the devices that hold memory. Failures are warnings unless `check_error`.
   void for_each_used_device(bool check_error, const std::function<Outcome(int)>& empty);
-  // What the stock allocator asserts on the device of a request.
+  // The two ways in which the stock allocator checks a device.
   void assert_valid_device(int device) const;
+  void assert_initialized_device(int device) const;
 
   stock::NPUAllocator* const wheel_;
   const std::string config_;
+  // Why `config_` can't be used; empty when it can.
+  std::string config_error_;
   // Never destroyed: blocks are freed until the very end of the process.
   npualloc::Allocator* core_;
   std::mutex init_mutex_;

@@ -2,8 +2,18 @@
 #include <algorithm>
 
 #include "npu_allocator.h"
+#include "rust/cxx.h"
 
 namespace npualloc::torch_npu_plugin {
+
+namespace {
+
+struct CheckpointState final : stock::AllocatorState {
+  explicit CheckpointState(rust::Box<ffi::Checkpoint> box) : state(std::move(box)) {}
+  rust::Box<ffi::Checkpoint> state;
+};
+
+}  // namespace
 
 void NpuAllocator::beginAllocateToPool(c10::DeviceIndex device, c10_npu::MempoolId_t mempool_id,
                                        std::function<bool(aclrtStream)> filter) {
@@ -88,14 +98,37 @@ bool NpuAllocator::checkPoolLiveAllocations(c10::DeviceIndex device,
   return outcome.value != 0;
 }
 
-std::shared_ptr<stock::AllocatorState> NpuAllocator::getCheckpointState(c10::DeviceIndex,
-                                                                        c10_npu::MempoolId_t) {
-  not_supported("getCheckpointState");
+std::shared_ptr<stock::AllocatorState> NpuAllocator::getCheckpointState(c10::DeviceIndex device,
+                                                                        c10_npu::MempoolId_t id) {
+  assert_valid_device(device);
+  try {
+    return std::make_shared<CheckpointState>(core().checkpoint(device, to_ffi(id)));
+  } catch (const rust::Error& error) {
+    TORCH_CHECK(false, error.what(), PTA_ERROR(ErrCode::INTERNAL));
+  }
 }
 
 stock::CheckpointDelta NpuAllocator::setCheckpointPoolState(
-    c10::DeviceIndex, std::shared_ptr<stock::AllocatorState>) {
-  not_supported("setCheckpointPoolState");
+    c10::DeviceIndex device, std::shared_ptr<stock::AllocatorState> state) {
+  assert_valid_device(device);
+  const auto checkpoint = std::dynamic_pointer_cast<CheckpointState>(state);
+  TORCH_CHECK(checkpoint != nullptr, "Expected PrivatePoolState", PTA_ERROR(ErrCode::PARAM));
+  try {
+    const ffi::Restored restored = core().restore(device, *checkpoint->state);
+    stock::CheckpointDelta delta;
+    for (const std::size_t address : restored.freed) {
+      delta.ptrs_freed.push_back(reinterpret_cast<void*>(address));
+    }
+    for (const std::size_t address : restored.allocated) {
+      void* ptr = reinterpret_cast<void*>(address);
+      delta.dataptrs_allocd.emplace_back(ptr, ptr, &delete_block,
+                                         c10::Device(c10::DeviceType::PrivateUse1, device));
+    }
+    deliver_trace();
+    return delta;
+  } catch (const rust::Error& error) {
+    TORCH_CHECK(false, error.what(), PTA_ERROR(ErrCode::INTERNAL));
+  }
 }
 
 }  // namespace npualloc::torch_npu_plugin

@@ -42,11 +42,6 @@ void parse_args(c10::CachingAllocator::AcceleratorAllocatorConfig* config,
 std::string environment_config() {
   const char* npu = std::getenv("PYTORCH_NPU_ALLOC_CONF");
   const char* generic = std::getenv("PYTORCH_ALLOC_CONF");
-  TORCH_CHECK(
-      npu == nullptr || generic == nullptr,
-      "Both PYTORCH_NPU_ALLOC_CONF and PYTORCH_ALLOC_CONF have been set, please set only one of "
-      "them.",
-      OPS_ERROR(ErrCode::VALUE));
   if (npu != nullptr) return npu;
   return generic != nullptr ? generic : "";
 }

@@ -34,7 +34,7 @@ void NpuAllocator::cacheInfo(int device, size_t* cached_and_free, size_t* larges
 }
 
 double NpuAllocator::getMemoryFraction(int device) {
-  assert_valid_device(device);
+  assert_initialized_device(device);
   NPU_CHECK_ERROR(c10_npu::SetDevice(static_cast<c10::DeviceIndex>(device)));
   const ffi::FractionOutcome outcome = core().memory_fraction(device);
   check(outcome.status, outcome.code);
@@ -42,9 +42,9 @@ double NpuAllocator::getMemoryFraction(int device) {
 }
 
 void NpuAllocator::setMemoryFraction(double fraction, int device) {
-  assert_valid_device(device);
-  TORCH_CHECK(0 <= fraction && fraction <= 1, "invalid fraction:", fraction,
-              ". Please set within [0, 1].", PTA_ERROR(ErrCode::PARAM));
+  assert_initialized_device(device);
+  TORCH_INTERNAL_ASSERT(0 <= fraction && fraction <= 1, "invalid fraction:", fraction,
+                        ". Please set within (0, 1).", PTA_ERROR(ErrCode::PARAM));
   NPU_CHECK_ERROR(c10_npu::SetDevice(static_cast<c10::DeviceIndex>(device)));
   check(core().set_memory_fraction(device, fraction));
 }
@@ -59,8 +59,9 @@ void NpuAllocator::emptyCache(c10_npu::MempoolId_t mempool_id) {
 void NpuAllocator::emptyCache(bool check_error) { emptyCacheImpl(check_error, true); }
 
 void NpuAllocator::emptyCacheImpl(bool check_error, bool free_physical) {
-  if (!free_physical) not_supported("emptyCache without freeing physical memory");
-  for_each_used_device(check_error, [&](int device) { return core().empty_cache(device); });
+  for_each_used_device(check_error, [&](int device) {
+    return free_physical ? core().empty_cache(device) : core().empty_virtual_cache(device);
+  });
 }
 
 void NpuAllocator::for_each_used_device(bool check_error,

@@ -1,0 +1,50 @@
+// Sharing memory with other processes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "pch.h"
+
+namespace npualloc::torch_npu_plugin {
+
+// What was exported: driver allocations by key, physical handles by shareable handle. Exporting one
+// twice fails, so each is kept until the memory goes back to the driver. Thread-safe.
+class Exports {
+ public:
+  // The key of the driver allocation at `base`. Throws c10::Error when the driver refuses.
+  std::string key_of(std::uintptr_t base, std::size_t bytes);
+  // The shareable handle of a physical handle.
+  std::uint64_t shareable_of(std::uintptr_t handle);
+
+  // To be called when the driver takes the memory back.
+  void forget_base(std::uintptr_t base);
+  void forget_handle(std::uintptr_t handle);
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::uintptr_t, std::string> keys_;
+  std::unordered_map<std::uintptr_t, std::uint64_t> shareables_;
+};
+
+Exports& exports();
+
+// Memory of other processes that is open here, by the text it came with. Thread-safe.
+class Imports {
+ public:
+  // The memory of that text, opened on the current device when it is not open yet; closed when the
+  // last copy of the pointer goes. Throws c10::Error for a text that can't be read or a driver that
+  // refuses.
+  std::shared_ptr<void> open(const std::string& text);
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::string, std::weak_ptr<void>> open_;
+};
+
+Imports& imports();
+
+}  // namespace npualloc::torch_npu_plugin
