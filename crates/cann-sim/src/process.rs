@@ -122,10 +122,7 @@ pub fn enter(kind: CallKind, bytes: u64, body: impl FnOnce(&mut Sim) -> Result<(
             exchange: CAPTURE_MODE.get(),
         };
         let result = sim.begin(kind, device, bytes).and_then(|()| body(&mut sim));
-        match result {
-            Ok(()) => sim.charge_pages(kind, device, bytes),
-            Err(_) => sim.failed(kind, device),
-        }
+        sim.finish(kind, device, bytes, result.is_ok());
         if !sim.outbox.is_empty() {
             host_calls::post(&mut sim.outbox);
         }

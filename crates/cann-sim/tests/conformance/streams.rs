@@ -200,6 +200,7 @@ fn a_run_repeats() {
             let stream = streams[(step % 2) as usize];
             sim.begin(CallKind::Launch, 0, 0).unwrap();
             sim.submit(stream, task(step * 37 % 911)).unwrap();
+            sim.finish(CallKind::Launch, 0, 0, true);
             if step % 13 == 0 {
                 sim.sync_stream(stream, CallKind::SyncStream).unwrap();
             }

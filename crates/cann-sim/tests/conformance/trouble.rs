@@ -54,7 +54,7 @@ fn abort_drops_pending_work() {
     assert_eq!(hazards(&sim), []);
 }
 
-/// A call that a plan makes fail costs its time and changes nothing.
+/// A call that a plan makes fail is counted and changes nothing.
 #[test]
 fn a_planned_fault_changes_nothing() {
     let mut sim = machine();
@@ -113,7 +113,7 @@ fn calls_cost_what_is_set() {
         sim.config.cost.set_call(kind, 100, 7);
         let before = sim.clock.now();
         sim.begin(kind, 0, 5 * MIB).unwrap();
-        sim.charge_pages(kind, 0, 5 * MIB);
+        sim.finish(kind, 0, 5 * MIB, true);
         assert_eq!(sim.clock.now() - before, 121, "{}", kind.name());
         assert_eq!(sim.devices[0].ledger.call(kind).ns, 121);
     }

@@ -164,15 +164,9 @@ impl Sim {
         &mut self.devices[device as usize]
     }
 
-    /// Counts a call, lets it cost its time, and fails it if a plan says so. The
-    /// part of the cost that grows with the size is added by
-    /// [`charge_pages`](Self::charge_pages) when the call has succeeded.
+    /// Counts a call, and fails it if a plan says so.
     pub fn begin(&mut self, kind: CallKind, device: u32, bytes: u64) -> Result<()> {
-        let cost = self.config.cost.call(kind, 0);
-        let stat = self.devices[device as usize].ledger.call_mut(kind);
-        stat.count += 1;
-        stat.ns += cost;
-        self.spend(cost);
+        self.devices[device as usize].ledger.call_mut(kind).count += 1;
         if !self.config.faults.is_empty()
             && let Some(code) = self.config.faults.check(kind, bytes)
         {
@@ -181,9 +175,18 @@ impl Sim {
         Ok(())
     }
 
-    /// Counts a failure.
-    pub fn failed(&mut self, kind: CallKind, device: u32) {
-        self.devices[device as usize].ledger.call_mut(kind).failed += 1;
+    /// Lets a call cost its time, after it took effect: a free or an unmap is
+    /// judged by what is pending when it is called. A call that failed costs
+    /// nothing for its size.
+    pub fn finish(&mut self, kind: CallKind, device: u32, bytes: u64, succeeded: bool) {
+        let cost = self
+            .config
+            .cost
+            .call(kind, if succeeded { bytes } else { 0 });
+        let stat = self.devices[device as usize].ledger.call_mut(kind);
+        stat.ns += cost;
+        stat.failed += u64::from(!succeeded);
+        self.spend(cost);
     }
 
     /// The host is busy; tasks that complete meanwhile take effect.
