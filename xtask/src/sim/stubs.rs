@@ -25,24 +25,31 @@ pub fn generate(names: &Path) -> Result<String> {
         );
         write!(
             out,
-            "\
-    .section .rodata.names,\"aMS\",@progbits,1
-.L{name}_name: .asciz \"{name}\"
-    .text
-    .globl {name}GetWorkspaceSize, {name}
-    .type {name}GetWorkspaceSize, @function
-    .type {name}, @function
-{name}GetWorkspaceSize:
-    leaq .L{name}_name(%rip), %r11
-    jmp cann_sim_opapi_prepare
-    .size {name}GetWorkspaceSize, .-{name}GetWorkspaceSize
-{name}:
-    leaq .L{name}_name(%rip), %r11
-    jmp cann_sim_opapi_launch
-    .size {name}, .-{name}
-"
+            "    .section .rodata.names,\"aMS\",@progbits,1\n.L{name}_name: .asciz \"{name}\"\n"
         )?;
+        if name.ends_with("WorkspaceSize") {
+            stub(&mut out, name, "", "prepare")?;
+        } else {
+            stub(&mut out, name, "GetWorkspaceSize", "prepare")?;
+            stub(&mut out, name, "", "launch")?;
+        }
     }
     out.push_str("    .section .note.GNU-stack,\"\",@progbits\n");
     Ok(out)
+}
+
+/// One exported label that hands its operator's name to a common tail.
+fn stub(out: &mut String, name: &str, suffix: &str, tail: &str) -> std::fmt::Result {
+    write!(
+        out,
+        "\
+    .text
+    .globl {name}{suffix}
+    .type {name}{suffix}, @function
+{name}{suffix}:
+    leaq .L{name}_name(%rip), %r11
+    jmp cann_sim_opapi_{tail}
+    .size {name}{suffix}, .-{name}{suffix}
+"
+    )
 }

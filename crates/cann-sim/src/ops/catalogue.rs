@@ -1,5 +1,7 @@
 //! The operators that compute when memory is backed, and how their arguments
-//! are laid out. Any other operator touches its tensors and computes nothing.
+//! are laid out. Any other operator that is not in place sets its last tensor,
+//! which by convention is an output, to zero, so that results do not depend on
+//! what was in the memory before.
 
 use std::sync::Arc;
 
@@ -70,6 +72,27 @@ impl Reader<'_> {
 /// are what it expects and it takes no more than `limit` steps on elements.
 pub fn kernel(name: &str, words: &[u64], objects: &Objects, limit: u64) -> Option<Arc<dyn Kernel>> {
     let args = Reader { objects, words };
+    let op = modelled(name, &args).filter(|op| op.consistent() && op.steps() <= limit);
+    let op = op.or_else(|| unmodelled(name, &args))?;
+    Some(Arc::new(op) as Arc<dyn Kernel>)
+}
+
+/// What an operator does that is not in the catalogue.
+fn unmodelled(name: &str, args: &Reader) -> Option<Op> {
+    if name.starts_with("aclnnInplace") {
+        return None;
+    }
+    let out = (0..args.words.len())
+        .rev()
+        .find_map(|index| args.tensor(index))?;
+    contiguous(&out).then_some(Op {
+        out,
+        rule: Rule::Fill(Number::Int(0)),
+    })
+}
+
+fn modelled(name: &str, args: &Reader) -> Option<Op> {
+    let (objects, words) = (args.objects, args.words);
     let (out, rule) = match name {
         "aclnnInplaceZero" => (args.tensor(0)?, Rule::Fill(Number::Int(0))),
         "aclnnInplaceOne" => (args.tensor(0)?, Rule::Fill(Number::Int(1))),
@@ -143,10 +166,9 @@ pub fn kernel(name: &str, words: &[u64], objects: &Objects, limit: u64) -> Optio
             };
             (out, Rule::Concat(parts?, usize::try_from(axis).ok()?))
         }
-        _ => elementwise(name, &args)?,
+        _ => elementwise(name, args)?,
     };
-    let op = Op { out, rule };
-    (op.consistent() && op.steps() <= limit).then(|| Arc::new(op) as Arc<dyn Kernel>)
+    Some(Op { out, rule })
 }
 
 /// Names of the families `aclnnX`, `aclnnXs`, `aclnnInplaceX`, `aclnnInplaceXs`
