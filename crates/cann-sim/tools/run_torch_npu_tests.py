@@ -78,6 +78,7 @@ def environment(sim: Path) -> dict:
     env = dict(os.environ)
     env["LD_LIBRARY_PATH"] = f"{sim}:{env.get('LD_LIBRARY_PATH', '')}"
     env["LD_PRELOAD"] = str(sim.parent / "libimport_fix.so")
+    env["LIBRARY_PATH"] = f"{sim}:{env.get('LIBRARY_PATH', '')}"  # extensions link -lascendcl
     env["TORCH_NPU_WARNING_DISABLE"] = "1"
     env.setdefault("ASCEND_HOME_PATH", str(sim.parent))
     env.setdefault("ASCEND_OPP_PATH", str(sim.parent / "opp"))
