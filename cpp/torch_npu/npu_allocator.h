@@ -178,6 +178,9 @@ extern std::atomic<NpuAllocator*> the_allocator;
 // Frees a block of the registered allocator: the deleter of every DataPtr it makes.
 void delete_block(void* ptr);
 
+// What the timing wrapper (timing.cpp) passes calls on to; any other allocator itself.
+stock::NPUAllocator* without_timing(stock::NPUAllocator* allocator);
+
 // Whether PYTORCH_NO_NPU_MEMORY_CACHING is set. Throws c10::Error for a value other than 0 or 1.
 bool force_uncached();
 

@@ -94,6 +94,7 @@ void report(const std::string& message) {
 
 using npualloc::torch_npu_plugin::load_error;
 using npualloc::torch_npu_plugin::the_allocator;
+using npualloc::torch_npu_plugin::without_timing;
 
 extern "C" {
 
@@ -101,7 +102,7 @@ const char* npualloc_load_error() { return load_error().empty() ? nullptr : load
 
 int npualloc_is_registered() {
   return the_allocator.load() != nullptr &&
-         c10_npu::NPUCachingAllocator::allocator.load() == the_allocator.load();
+         without_timing(c10_npu::NPUCachingAllocator::allocator.load()) == the_allocator.load();
 }
 
 const char* npualloc_check_consistency() {

@@ -1,14 +1,13 @@
 // An allocator that passes everything on to another one and measures allocations and frees.
 #include <chrono>
 
-#include "pch.h"
+#include "npu_allocator.h"
 #include "plugin.h"
 
 namespace npualloc::torch_npu_plugin {
 
 namespace {
 
-namespace stock = c10_npu::NPUCachingAllocator;
 using c10::DataPtr;
 using c10::DeviceIndex;
 using c10_npu::MempoolId_t;
@@ -76,6 +75,8 @@ class Unwrapped {
 class TimedAllocator final : public stock::NPUAllocator {
  public:
   explicit TimedAllocator(stock::NPUAllocator* inner) : inner_(inner) {}
+
+  stock::NPUAllocator* inner() const noexcept { return inner_; }
 
   // Timed.
   DataPtr allocate(size_t size) override {
@@ -238,6 +239,11 @@ class TimedAllocator final : public stock::NPUAllocator {
 std::atomic<TimedAllocator*> the_wrapper{nullptr};
 
 }  // namespace
+
+stock::NPUAllocator* without_timing(stock::NPUAllocator* allocator) {
+  const TimedAllocator* wrapper = the_wrapper.load();
+  return wrapper != nullptr && allocator == wrapper ? wrapper->inner() : allocator;
+}
 
 }  // namespace npualloc::torch_npu_plugin
 
