@@ -2,7 +2,12 @@
 //! when their time has come; they run on the thread that the program named for
 //! the stream (`aclrtSubscribeReport`, `aclrtProcessReport`) or, if it named
 //! none, on a thread of the simulator.
+//!
+//! The virtual clock stands still while the program waits in real time for such
+//! a function, which would be for ever. A thread that has waited for
+//! [`PATIENCE`] therefore moves the clock to the next function's time.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::thread;
@@ -11,6 +16,10 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::model::work::HostCall;
+use crate::process;
+
+/// Real time after which a thread that waits for functions moves the clock.
+pub const PATIENCE: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 struct Queues {
@@ -21,6 +30,11 @@ struct Queues {
 struct Calls {
     queues: Mutex<Queues>,
     changed: Condvar,
+}
+
+thread_local! {
+    /// True while the thread runs one of the functions.
+    static RUNNING: Cell<bool> = const { Cell::new(false) };
 }
 
 static CALLS: OnceLock<Calls> = OnceLock::new();
@@ -47,6 +61,7 @@ pub fn post(outbox: &mut Vec<HostCall>) {
 }
 
 fn run(call: HostCall) {
+    RUNNING.set(true);
     // SAFETY: the program passed this function and its argument to
     // `aclrtLaunchCallback` or `aclrtLaunchHostFunc`, which promise that it can
     // be called with that argument.
@@ -54,24 +69,41 @@ fn run(call: HostCall) {
         let function: extern "C" fn(*mut libc::c_void) = std::mem::transmute(call.function);
         function(call.argument as *mut libc::c_void);
     }
+    RUNNING.set(false);
 }
 
 fn take(calls: &Calls, thread: Option<u64>, deadline: Option<Instant>) -> Option<HostCall> {
-    let mut queues = calls.queues.lock();
     loop {
-        if let Some(index) = queues.waiting.iter().position(|call| call.thread == thread) {
-            queues.running += 1;
-            return queues.waiting.remove(index);
-        }
-        match deadline {
-            None => calls.changed.wait(&mut queues),
-            Some(deadline) => {
-                if calls.changed.wait_until(&mut queues, deadline).timed_out() {
-                    return None;
+        {
+            let mut queues = calls.queues.lock();
+            let slice = Instant::now() + PATIENCE;
+            let until = deadline.map_or(slice, |deadline| deadline.min(slice));
+            loop {
+                if let Some(index) = queues.waiting.iter().position(|call| call.thread == thread) {
+                    queues.running += 1;
+                    return queues.waiting.remove(index);
+                }
+                if calls.changed.wait_until(&mut queues, until).timed_out() {
+                    break;
                 }
             }
         }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return None;
+        }
+        // The simulator's lock is taken without the queues', never the other way round.
+        if let Some(mut sim) = process::existing() {
+            sim.hurry_host_calls();
+            if !sim.outbox.is_empty() {
+                post(&mut sim.outbox);
+            }
+        }
     }
+}
+
+/// Makes sure that the simulator's own thread for host functions is there.
+pub fn start() {
+    calls();
 }
 
 fn finish(calls: &Calls) {
@@ -103,9 +135,12 @@ pub fn process(thread: u64, timeout: Duration) -> bool {
     }
 }
 
-/// Waits until every function handed over so far has returned. Must not be
-/// called by such a function.
+/// Waits until every function handed over so far has returned; not when such a
+/// function itself asks.
 pub fn wait_all() {
+    if RUNNING.get() {
+        return;
+    }
     let Some(calls) = CALLS.get() else { return };
     let mut queues = calls.queues.lock();
     while !queues.waiting.is_empty() || queues.running > 0 {

@@ -202,6 +202,32 @@ fn a_host_function_runs_after_what_came_before() {
     assert_eq!(aclrtDestroyStream(stream), 0);
 }
 
+/// A program may wait in real time for what a stream calls, without any call
+/// that moves the clock.
+#[test]
+fn a_host_function_comes_although_nobody_waits_for_the_stream() {
+    extern "C" fn wake(argument: *mut c_void) {
+        // SAFETY: the test passes a sender that outlives the stream.
+        let sender = unsafe { &*argument.cast::<std::sync::mpsc::Sender<()>>() };
+        sender.send(()).unwrap();
+    }
+    let _turn = turn();
+    let (mut sender, receiver) = std::sync::mpsc::channel();
+    let mut stream = null_mut();
+    assert_eq!(aclrtCreateStream(&mut stream), 0);
+    let memory = malloc(64 << 20);
+    assert_eq!(aclrtMemsetAsync(memory, 64 << 20, 0, 64 << 20, stream), 0);
+    assert_eq!(
+        aclrtLaunchHostFunc(stream, Some(wake), (&raw mut sender).cast()),
+        0
+    );
+    assert_eq!(
+        receiver.recv_timeout(std::time::Duration::from_secs(30)),
+        Ok(())
+    );
+    assert_eq!((aclrtDestroyStream(stream), aclrtFree(memory)), (0, 0));
+}
+
 #[test]
 fn the_control_api_sets_knobs_and_reads_hazards() {
     let _turn = turn();

@@ -230,6 +230,7 @@ fn host_call(
             name: "host function",
             ..Work::default()
         };
+        host_calls::start();
         sim.submit(stream, work)
     })
 }

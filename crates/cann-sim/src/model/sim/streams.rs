@@ -299,6 +299,21 @@ impl Sim {
         true
     }
 
+    /// Moves the clock to the time of the next function of the host, if one is
+    /// pending on any stream.
+    pub fn hurry_host_calls(&mut self) {
+        let next = self
+            .due
+            .iter()
+            .filter(|Reverse(due)| matches!(due.action, Action::Host(_)))
+            .map(|Reverse(due)| due.end)
+            .min();
+        if let Some(time) = next {
+            let wait = time.saturating_sub(self.clock.now());
+            self.spend(wait);
+        }
+    }
+
     /// Waits for all work on a device.
     pub fn sync_device(&mut self, device: u32, kind: CallKind) -> Result<()> {
         let streams: Vec<u64> = self
