@@ -4,11 +4,13 @@
 //! goes through [`enter`], which holds the lock for the length of the call;
 //! functions of the host that a stream calls run after it is released.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
+use std::collections::HashMap;
 use std::env;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{LazyLock, OnceLock};
 
 use ascend_rs_sys::{ACL_ERROR_INTERNAL_ERROR, ACL_ERROR_RT_CONTEXT_NULL, ACL_SUCCESS, aclError};
 use parking_lot::{Mutex, MutexGuard};
@@ -25,7 +27,7 @@ thread_local! {
     static DEVICE: Cell<Option<u32>> = const { Cell::new(None) };
     static CAPTURE_MODE: Cell<u32> = const { Cell::new(0) };
     static LAST_ERROR: Cell<aclError> = const { Cell::new(ACL_SUCCESS) };
-    static MESSAGE: RefCell<CString> = RefCell::new(CString::default());
+    static MESSAGE: Cell<&'static CStr> = const { Cell::new(c"") };
 }
 
 /// The simulator of this process, made from the environment when first asked for.
@@ -57,10 +59,26 @@ pub fn set_current_device(device: Option<u32>) {
     DEVICE.set(device);
 }
 
-/// The thread's current device, or the error of having none.
+/// Device of threads that chose none, plus one; 0 if there is no such device.
+static DEFAULT_DEVICE: AtomicU32 = AtomicU32::new(0);
+
+/// Gives threads that chose no device one all the same, as `aclInit` does when
+/// its configuration names a default device.
+pub fn set_default_device(device: Option<u32>) {
+    DEFAULT_DEVICE.store(device.map_or(0, |device| device + 1), Ordering::Release);
+}
+
+/// The thread's current device, or the error of having none. A thread that
+/// chose none gets the default device, if there is one.
 pub fn device() -> Result<u32> {
-    match DEVICE.get() {
-        Some(device) => Ok(device),
+    if let Some(device) = DEVICE.get() {
+        return Ok(device);
+    }
+    match DEFAULT_DEVICE.load(Ordering::Acquire).checked_sub(1) {
+        Some(device) => {
+            DEVICE.set(Some(device));
+            Ok(device)
+        }
         None => fail(
             ACL_ERROR_RT_CONTEXT_NULL,
             "the thread has no current device",
@@ -93,18 +111,23 @@ pub fn last_error(forget: bool) -> aclError {
     code
 }
 
-/// Text of the thread's last failure, valid until the thread's next one.
+/// Text of the thread's last failure. It lives as long as the process, because
+/// callers keep the pointer over other calls.
 pub fn message() -> *const std::ffi::c_char {
-    MESSAGE.with_borrow(|message| message.as_ptr())
+    MESSAGE.get().as_ptr()
 }
 
 fn remember(failure: Failure, kind: CallKind) {
+    // Kinds, codes and texts are few, so keeping every message is bounded.
+    type Key = (CallKind, aclError, &'static str);
+    static MESSAGES: LazyLock<Mutex<HashMap<Key, &'static CStr>>> = LazyLock::new(Mutex::default);
     LAST_ERROR.set(failure.code);
-    let text = format!("{}: {} ({})", kind.name(), failure.text, failure.code);
-    if let Ok(text) = CString::new(text) {
-        // A thread that is ending has no slot any more; then nobody will ask.
-        let _ = MESSAGE.try_with(|slot| *slot.borrow_mut() = text);
-    }
+    let key = (kind, failure.code, failure.text);
+    let message = *MESSAGES.lock().entry(key).or_insert_with(|| {
+        let text = format!("{}: {} ({})", kind.name(), failure.text, failure.code);
+        Box::leak(CString::new(text).unwrap_or_default().into_boxed_c_str())
+    });
+    MESSAGE.set(message);
 }
 
 /// Runs one exported call under the lock: counts it, lets it cost its time,

@@ -23,7 +23,7 @@ fn context_of(device: u32) -> *mut c_void {
 fn device_of_context(sim: &Sim, context: *mut c_void) -> Result<u32> {
     let bits = context as u64;
     let device = (bits & 0xFFFF_FFFF).checked_sub(1).unwrap_or(u64::MAX);
-    if bits >> 56 != Tag::Context as u64 || device >= u64::from(sim.config.devices) {
+    if bits >> 56 != Tag::Context as u64 || device >= u64::from(sim.visible) {
         return fail(ACL_ERROR_RT_CONTEXT_NULL, "unknown context");
     }
     Ok(device as u32)
@@ -81,7 +81,7 @@ pub extern "C" fn aclrtResetDeviceForce(deviceId: i32) -> aclError {
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtGetDeviceCount(count: *mut u32) -> aclError {
     enter(CallKind::Other, 0, |sim| {
-        put(required(count)?, sim.config.devices);
+        put(required(count)?, sim.visible);
         Ok(())
     })
 }

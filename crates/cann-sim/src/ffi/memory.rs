@@ -130,7 +130,7 @@ pub extern "C" fn aclrtMallocHost(hostPtr: *mut *mut c_void, size: usize) -> acl
         if pointer.is_null() {
             return fail(ACL_ERROR_BAD_ALLOC, "the host has no memory for this");
         }
-        sim.add_host(pointer as u64, size as u64, false);
+        sim.host.insert(pointer as u64, size as u64);
         put(out, pointer.cast());
         Ok(())
     })
@@ -150,17 +150,16 @@ pub extern "C" fn aclrtMallocHostWithCfg(
 fn free_host(pointer: *mut c_void, sync: bool) -> aclError {
     enter(CallKind::FreeHost, 0, |sim| {
         let addr = required(pointer)? as u64;
-        let range = match sim.host.get(&addr) {
-            Some(range) if !range.registered => *range,
-            _ => return fail(ACL_ERROR_RT_PARAM_INVALID, "not memory of aclrtMallocHost"),
+        let Some(&len) = sim.host.get(&addr) else {
+            return fail(ACL_ERROR_RT_PARAM_INVALID, "not memory of aclrtMallocHost");
         };
         if sync {
             for device in 0..sim.config.devices {
                 sim.sync_device(device, CallKind::FreeHost)?;
             }
         }
-        sim.free_host(addr, range.len);
-        if let Ok(layout) = Layout::from_size_align(range.len as usize, HOST_ALIGN) {
+        sim.free_host(addr, len);
+        if let Ok(layout) = Layout::from_size_align(len as usize, HOST_ALIGN) {
             // SAFETY: aclrtMallocHost allocated it with this layout, and it is
             // out of the table, so it cannot be freed again.
             unsafe { dealloc(pointer.cast(), layout) };
@@ -186,13 +185,17 @@ fn register(sim: &mut Sim, pointer: *mut c_void, size: u64) -> Result<()> {
     if size == 0 {
         return fail(ACL_ERROR_INVALID_PARAM, "registration of no bytes");
     }
-    if sim.host_range(addr).is_some() {
+    let before = sim
+        .registered
+        .range(..addr.saturating_add(size))
+        .next_back();
+    if before.is_some_and(|(&start, &len)| start + len > addr) {
         return fail(
             ACL_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
             "registered already",
         );
     }
-    sim.add_host(addr, size, true);
+    sim.registered.insert(addr, size);
     Ok(())
 }
 
@@ -225,12 +228,9 @@ pub extern "C" fn aclrtHostRegisterV2(ptr: *mut c_void, size: u64, flag: u32) ->
 pub extern "C" fn aclrtHostUnregister(ptr: *mut c_void) -> aclError {
     enter(CallKind::HostUnregister, 0, |sim| {
         let addr = required(ptr)? as u64;
-        match sim.host.get(&addr) {
-            Some(range) if range.registered => {
-                sim.host.remove(&addr);
-                Ok(())
-            }
-            _ => fail(ACL_ERROR_HOST_MEMORY_NOT_REGISTERED, "not registered"),
+        match sim.registered.remove(&addr) {
+            Some(_) => Ok(()),
+            None => fail(ACL_ERROR_HOST_MEMORY_NOT_REGISTERED, "not registered"),
         }
     })
 }

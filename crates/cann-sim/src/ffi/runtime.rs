@@ -5,24 +5,48 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ascend_rs_sys::{
-    ACL_ERROR_INVALID_PARAM, ACL_ERROR_REPEAT_FINALIZE, ACL_ERROR_REPEAT_INITIALIZE, aclError,
+    ACL_ERROR_INVALID_FILE, ACL_ERROR_INVALID_PARAM, ACL_ERROR_PARSE_FILE,
+    ACL_ERROR_REPEAT_FINALIZE, ACL_ERROR_REPEAT_INITIALIZE, aclError,
 };
 
 use super::{accept, put, required, text};
 use crate::model::cost::CallKind;
-use crate::model::error::fail;
+use crate::model::error::{Result, fail};
 use crate::process::{self, enter};
 
 static INITIALISED: AtomicBool = AtomicBool::new(false);
 
+/// The device that `defaultDevice.default_device` of a configuration names, for
+/// threads that choose none. Nothing else of the configuration matters here.
+fn default_device(path: &str) -> Result<Option<u32>> {
+    if path.is_empty() {
+        return Ok(None);
+    }
+    let Ok(content) = std::fs::read(path) else {
+        return fail(
+            ACL_ERROR_INVALID_FILE,
+            "aclInit: the configuration cannot be read",
+        );
+    };
+    let Ok(json) = serde_json::from_slice::<serde_json::Value>(&content) else {
+        return fail(
+            ACL_ERROR_PARSE_FILE,
+            "aclInit: the configuration is no JSON",
+        );
+    };
+    let device = &json["defaultDevice"]["default_device"];
+    Ok(device.as_str().and_then(|number| number.parse().ok()))
+}
+
 /// `aclInit`
 #[unsafe(no_mangle)]
 pub extern "C" fn aclInit(configPath: *const c_char) -> aclError {
-    let _ = configPath;
-    enter(CallKind::Other, 0, |_| {
+    enter(CallKind::Other, 0, |sim| {
+        let default_device = default_device(text(configPath))?;
         if INITIALISED.swap(true, Ordering::AcqRel) {
             return fail(ACL_ERROR_REPEAT_INITIALIZE, "aclInit was called before");
         }
+        process::set_default_device(default_device.filter(|&device| device < sim.visible));
         Ok(())
     })
 }
@@ -259,6 +283,16 @@ pub extern "C" fn halGetAPIVersion(version: *mut i32) -> i32 {
         return 3;
     }
     put(version, 0x07_1600);
+    0
+}
+
+/// `drvGetDevNum` of the driver: all devices, visible or not.
+#[unsafe(no_mangle)]
+pub extern "C" fn drvGetDevNum(count: *mut u32) -> i32 {
+    if count.is_null() {
+        return 3;
+    }
+    put(count, process::sim().config.devices);
     0
 }
 

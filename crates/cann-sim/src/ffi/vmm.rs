@@ -291,10 +291,7 @@ pub extern "C" fn aclrtMemGetAddressRange(
                 .find(addr)
                 .map(|(start, mapping)| (start, mapping.len))
         };
-        let host = || {
-            sim.host_range(addr)
-                .map(|(start, range)| (start, range.len))
-        };
+        let host = || sim.host_range(addr);
         let Some((start, len)) = plain.or_else(mapped).or_else(host) else {
             return fail(ACL_ERROR_RT_PARAM_INVALID, "address is not allocated");
         };

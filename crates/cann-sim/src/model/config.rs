@@ -36,6 +36,8 @@ pub enum ReportTo {
 pub struct Config {
     /// Number of devices.
     pub devices: u32,
+    /// Devices the program can see (`ASCEND_RT_VISIBLE_DEVICES`).
+    pub visible: u32,
     /// Bytes of memory of each device.
     pub capacity: u64,
     /// Pages of 1 GiB set aside on each device.
@@ -69,6 +71,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             devices: 2,
+            visible: u32::MAX,
             capacity: 64 << 30,
             huge_1g_pages: 0,
             mode: Mode::Phantom,
@@ -103,6 +106,9 @@ impl Config {
             return Err(format!("CANN_SIM_DEVICES: {devices} is not in 1..=16"));
         }
         config.devices = devices as u32;
+        if let Some(list) = lookup("ASCEND_RT_VISIBLE_DEVICES") {
+            config.visible = visible_devices(&list, config.devices);
+        }
         config.capacity = number("CANN_SIM_CAPACITY", config.capacity)?;
         if config.capacity > MAX_CAPACITY {
             return Err(format!("CANN_SIM_CAPACITY: more than {MAX_CAPACITY} bytes"));
@@ -143,6 +149,27 @@ impl Config {
         });
         Ok(config)
     }
+}
+
+/// How many devices a list makes visible. As the runtime reads it: numbers
+/// separated by commas up to the first other character, which must rise; from
+/// the first that does not exist on, the list is ignored.
+fn visible_devices(list: &str, devices: u32) -> u32 {
+    let end = list
+        .find(|c: char| !c.is_ascii_digit() && c != ',')
+        .unwrap_or(list.len());
+    let mut seen: Vec<u32> = Vec::new();
+    for number in list[..end].split(',') {
+        let Ok(device) = number.parse() else { break };
+        if seen.last().is_some_and(|&last| device <= last) {
+            return 0;
+        }
+        if device >= devices {
+            break;
+        }
+        seen.push(device);
+    }
+    seen.len() as u32
 }
 
 /// Largest memory of one device: what its window of addresses holds.
@@ -208,6 +235,21 @@ mod tests {
         assert_eq!(config.cost.call(CallKind::Malloc, 3 << 20), 5 + 2 * 7);
         assert_eq!(config.cost.kernel_ns, 9);
         assert_eq!(config.report, Some(ReportTo::Stderr));
+    }
+
+    #[test]
+    fn visible_devices_are_counted_as_the_runtime_does() {
+        for (list, visible) in [
+            ("", 0),
+            ("0", 1),
+            ("0,1", 2),
+            ("1,0", 0),
+            ("0,32,1", 1),
+            ("npu0", 0),
+            ("0, 1", 1),
+        ] {
+            assert_eq!(visible_devices(list, 2), visible, "{list:?}");
+        }
     }
 
     #[test]

@@ -119,7 +119,7 @@ fn a_copy_that_would_wait_fails() {
     sim.capture_begin(stream, RELAXED).unwrap();
     let copy = sim.copy_async(stream, addr, host.as_ptr() as u64, 64);
     assert_eq!(code(copy), ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC);
-    sim.add_host(host.as_ptr() as u64, 64, true);
+    sim.registered.insert(host.as_ptr() as u64, 64);
     sim.copy_async(stream, addr, host.as_ptr() as u64, 64)
         .unwrap();
 }

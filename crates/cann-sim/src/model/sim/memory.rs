@@ -5,7 +5,7 @@ use ascend_rs_sys::{
 };
 use smallvec::smallvec;
 
-use super::{HostRange, Sim, is_device};
+use super::{Sim, is_device};
 use crate::model::cost::CallKind;
 use crate::model::error::{Result, fail};
 use crate::model::ledger::HazardKind;
@@ -136,11 +136,6 @@ impl Sim {
         }
     }
 
-    /// Notes host memory that the caller allocated (or registers).
-    pub fn add_host(&mut self, addr: u64, len: u64, registered: bool) {
-        self.host.insert(addr, HostRange { len, registered });
-    }
-
     /// True on parts whose kernels do not read past the end of a tensor, where
     /// no padding is added (Ascend950).
     pub fn unpadded(&self) -> bool {
@@ -155,10 +150,14 @@ impl Sim {
         self.host.remove(&addr);
     }
 
-    /// The host range that holds `addr`.
-    pub fn host_range(&self, addr: u64) -> Option<(u64, HostRange)> {
-        let (&start, &range) = self.host.range(..=addr).next_back()?;
-        (addr < start + range.len.max(1)).then_some((start, range))
+    /// The range of pinned host memory that holds `addr`: start and bytes.
+    pub fn host_range(&self, addr: u64) -> Option<(u64, u64)> {
+        [&self.host, &self.registered]
+            .into_iter()
+            .find_map(|table| {
+                let (&start, &len) = table.range(..=addr).next_back()?;
+                (addr < start + len).then_some((start, len))
+            })
     }
 
     /// True if a device can read and write the address on its own: pinned,

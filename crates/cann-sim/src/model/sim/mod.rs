@@ -70,15 +70,6 @@ pub struct Caller {
     pub exchange: u32,
 }
 
-/// Pinned or registered host memory.
-#[derive(Debug, Clone, Copy)]
-pub struct HostRange {
-    /// Bytes.
-    pub len: u64,
-    /// True if it was registered, not allocated.
-    pub registered: bool,
-}
-
 /// The whole simulator of one process.
 pub struct Sim {
     /// Knobs; changes take effect with the next call.
@@ -99,8 +90,12 @@ pub struct Sim {
     pub caller: Caller,
     /// Virtual memory.
     pub vmm: Vmm,
-    /// Pinned host memory by address.
-    pub host: BTreeMap<u64, HostRange>,
+    /// Host memory of `aclrtMallocHost`: address and bytes.
+    pub host: BTreeMap<u64, u64>,
+    /// Host memory that is registered: address and bytes.
+    pub registered: BTreeMap<u64, u64>,
+    /// Number of devices the program can see.
+    pub visible: u32,
     /// Functions of the host whose time has come, oldest first.
     pub outbox: Vec<HostCall>,
     imports: BTreeMap<String, u64>,
@@ -130,6 +125,8 @@ impl Sim {
             streams: Table::new(Tag::Stream),
             events: Table::new(Tag::Event),
             host: BTreeMap::new(),
+            registered: BTreeMap::new(),
+            visible: config.visible.min(config.devices),
             outbox: Vec::new(),
             imports: BTreeMap::new(),
             backing,
@@ -154,7 +151,7 @@ impl Sim {
     /// Index of a device that exists.
     pub fn device_index(&self, device: i32) -> Result<u32> {
         match u32::try_from(device) {
-            Ok(index) if index < self.config.devices => Ok(index),
+            Ok(index) if index < self.visible => Ok(index),
             _ => fail(ACL_ERROR_RT_INVALID_DEVICEID, "no such device"),
         }
     }
