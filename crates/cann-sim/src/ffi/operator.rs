@@ -46,9 +46,8 @@ pub unsafe extern "C" fn cannSimOpPrepare(
     floats: *const f64,
     stack: *const u64,
 ) -> c_int {
-    let _ = floats;
     // SAFETY: the stub's promise.
-    let arguments = unsafe { arguments::read(ints, stack) };
+    let arguments = unsafe { arguments::read(ints, floats, stack) };
     let outcome = std::panic::catch_unwind(|| {
         let mut objects = objects();
         let accesses = arguments.accesses(&objects);
@@ -57,8 +56,8 @@ pub unsafe extern "C" fn cannSimOpPrepare(
                 let config = &crate::process::sim().config;
                 (config.mode == crate::Mode::Backed).then_some(config.compute_limit)
             });
-            let kernel = limit
-                .and_then(|limit| catalogue::kernel(text(name), &arguments.words, &objects, limit));
+            let kernel =
+                limit.and_then(|limit| catalogue::kernel(text(name), &arguments, &objects, limit));
             let prepared = Prepared { accesses, kernel };
             let handle = objects.executors.insert(prepared);
             drop(objects);

@@ -21,6 +21,8 @@ const FRAMES: u64 = 256 << 10;
 pub struct Arguments {
     /// The words before the two closing pointers.
     pub words: Vec<u64>,
+    /// The arguments in vector registers, as doubles.
+    pub floats: [f64; 8],
     /// Where the workspace size and the executor go.
     pub results: Option<(*mut u64, *mut u64)>,
 }
@@ -28,9 +30,11 @@ pub struct Arguments {
 /// Walks an argument list.
 ///
 /// # Safety
-/// `registers` points at six words, `stack` at the first argument passed in
+/// `registers` points at six words, `floats` at eight doubles, `stack` at the first argument passed in
 /// memory of a call that is still in progress.
-pub unsafe fn read(registers: *const u64, stack: *const u64) -> Arguments {
+pub unsafe fn read(registers: *const u64, floats: *const f64, stack: *const u64) -> Arguments {
+    // SAFETY: the caller's promise.
+    let floats = std::array::from_fn(|index| unsafe { *floats.add(index) });
     let word = |index: usize| {
         // SAFETY: the caller's promise; a thread that calls an operator has far
         // more than `MOST` words of frames above the arguments.
@@ -56,6 +60,7 @@ pub unsafe fn read(registers: *const u64, stack: *const u64) -> Arguments {
         if value != next && is_result(value) && is_result(next) {
             return Arguments {
                 words,
+                floats,
                 results: Some((value as *mut u64, next as *mut u64)),
             };
         }
@@ -66,6 +71,7 @@ pub unsafe fn read(registers: *const u64, stack: *const u64) -> Arguments {
     words.truncate(6);
     Arguments {
         words,
+        floats,
         results: None,
     }
 }

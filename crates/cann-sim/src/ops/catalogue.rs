@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::arguments::Arguments;
 use super::number::{Number, known, load, of_scalar, store, whole};
 use super::objects::{Objects, Tensor, element_size};
 use super::view::{contiguous, fits, walk};
@@ -37,6 +38,8 @@ enum Rule {
     Matmul(Tensor, Tensor),
     /// Whether two tensors are equal.
     Equal(Tensor, Tensor),
+    /// Whether elements differ by no more than a relative and an absolute bound.
+    Close(Tensor, Tensor, f64, f64),
 }
 
 type Mean = bool;
@@ -49,6 +52,7 @@ struct Op {
 struct Reader<'a> {
     objects: &'a Objects,
     words: &'a [u64],
+    floats: [f64; 8],
 }
 
 impl Reader<'_> {
@@ -70,8 +74,17 @@ impl Reader<'_> {
 
 /// The kernel of a call, if the operator is one that computes, its arguments
 /// are what it expects and it takes no more than `limit` steps on elements.
-pub fn kernel(name: &str, words: &[u64], objects: &Objects, limit: u64) -> Option<Arc<dyn Kernel>> {
-    let args = Reader { objects, words };
+pub fn kernel(
+    name: &str,
+    arguments: &Arguments,
+    objects: &Objects,
+    limit: u64,
+) -> Option<Arc<dyn Kernel>> {
+    let args = Reader {
+        objects,
+        words: &arguments.words,
+        floats: arguments.floats,
+    };
     let op = modelled(name, &args).filter(|op| op.consistent() && op.steps() <= limit);
     let op = op.or_else(|| unmodelled(name, &args))?;
     Some(Arc::new(op) as Arc<dyn Kernel>)
@@ -147,6 +160,11 @@ fn modelled(name: &str, args: &Reader) -> Option<Op> {
             args.tensor(2)?,
             Rule::Equal(args.tensor(0)?, args.tensor(1)?),
         ),
+        "aclnnIsClose" => {
+            let (relative, absolute) = (args.floats[0], args.floats[1]);
+            let (a, b) = (args.tensor(0)?, args.tensor(1)?);
+            (args.tensor(3)?, Rule::Close(a, b, relative, absolute))
+        }
         "aclnnMatmul" | "aclnnMm" => (
             args.tensor(2)?,
             Rule::Matmul(args.tensor(0)?, args.tensor(1)?),
@@ -294,6 +312,7 @@ impl Op {
             Rule::Fill(_) | Rule::Arange(..) => true,
             Rule::Unary(a, _) => a.fits(shape),
             Rule::Binary(a, b, ..) => a.fits(shape) && b.fits(shape),
+            Rule::Close(a, b, ..) => fits(a, shape) && fits(b, shape),
             Rule::Reduce(..) => self.out.count() == 1,
             Rule::Equal(..) => self.out.count() == 1,
             Rule::Concat(parts, axis) => {
@@ -414,6 +433,13 @@ impl Kernel for Op {
                 }
                 walk(out, [], |at, []| put(at, truth(equal)));
             }
+            Rule::Close(a, b, relative, absolute) => walk(out, [a, b], |at, [x, y]| {
+                let (x, y) = (get(x, a.dtype).float(), get(y, b.dtype).float());
+                put(
+                    at,
+                    truth(x == y || (x - y).abs() <= absolute + relative * y.abs()),
+                );
+            }),
             Rule::Concat(parts, axis) => {
                 let mut part_of_out = out.clone();
                 for part in parts {
