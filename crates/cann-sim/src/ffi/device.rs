@@ -9,6 +9,7 @@ use ascend_rs_sys::{
 
 use super::{accept, put, required};
 use crate::host_calls;
+use crate::model::config::visible_devices;
 use crate::model::cost::CallKind;
 use crate::model::error::{Result, fail};
 use crate::model::sim::Sim;
@@ -81,7 +82,14 @@ pub extern "C" fn aclrtResetDeviceForce(deviceId: i32) -> aclError {
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtGetDeviceCount(count: *mut u32) -> aclError {
     enter(CallKind::Other, 0, |sim| {
-        put(required(count)?, sim.visible);
+        let out = required(count)?;
+        // Until aclInit the program may still change what it wants to see.
+        if !super::runtime::initialised()
+            && let Ok(list) = std::env::var("ASCEND_RT_VISIBLE_DEVICES")
+        {
+            sim.visible = visible_devices(&list, sim.config.devices);
+        }
+        put(out, sim.visible);
         Ok(())
     })
 }

@@ -16,6 +16,11 @@ use crate::process::{self, enter};
 
 static INITIALISED: AtomicBool = AtomicBool::new(false);
 
+/// True between `aclInit` and `aclFinalize`.
+pub(super) fn initialised() -> bool {
+    INITIALISED.load(Ordering::Acquire)
+}
+
 /// The device that `defaultDevice.default_device` of a configuration names, for
 /// threads that choose none. Nothing else of the configuration matters here.
 fn default_device(path: &str) -> Result<Option<u32>> {

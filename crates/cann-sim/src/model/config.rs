@@ -154,7 +154,7 @@ impl Config {
 /// How many devices a list makes visible. As the runtime reads it: numbers
 /// separated by commas up to the first other character, which must rise; from
 /// the first that does not exist on, the list is ignored.
-fn visible_devices(list: &str, devices: u32) -> u32 {
+pub fn visible_devices(list: &str, devices: u32) -> u32 {
     let end = list
         .find(|c: char| !c.is_ascii_digit() && c != ',')
         .unwrap_or(list.len());
