@@ -79,7 +79,6 @@ def environment(sim: Path) -> dict:
     env["LD_LIBRARY_PATH"] = f"{sim}:{env.get('LD_LIBRARY_PATH', '')}"
     env["LD_PRELOAD"] = str(sim.parent / "libimport_fix.so")
     env["LIBRARY_PATH"] = f"{sim}:{env.get('LIBRARY_PATH', '')}"  # extensions link -lascendcl
-    env["TORCH_NPU_WARNING_DISABLE"] = "1"
     env.setdefault("ASCEND_HOME_PATH", str(sim.parent))
     env.setdefault("ASCEND_OPP_PATH", str(sim.parent / "opp"))
     env.setdefault("CANN_SIM_MODE", "backed")

@@ -34,8 +34,8 @@ enum Rule {
     Reduce(Tensor, Number, Binary, Mean),
     /// Tensors one after the other along an axis.
     Concat(Vec<Tensor>, usize),
-    /// A matrix product.
-    Matmul(Tensor, Tensor),
+    /// A matrix product times a number, plus a broadcast operand times another.
+    Matmul(Tensor, Tensor, Option<(Tensor, f64, f64)>),
     /// Whether two tensors are equal.
     Equal(Tensor, Tensor),
     /// Whether elements differ by no more than a relative and an absolute bound.
@@ -167,8 +167,16 @@ fn modelled(name: &str, args: &Reader) -> Option<Op> {
         }
         "aclnnMatmul" | "aclnnMm" => (
             args.tensor(2)?,
-            Rule::Matmul(args.tensor(0)?, args.tensor(1)?),
+            Rule::Matmul(args.tensor(0)?, args.tensor(1)?, None),
         ),
+        "aclnnAddmm" => {
+            let (beta, alpha) = (args.scalar(3)?.float(), args.scalar(4)?.float());
+            let added = Some((args.tensor(0)?, beta, alpha));
+            (
+                args.tensor(5)?,
+                Rule::Matmul(args.tensor(1)?, args.tensor(2)?, added),
+            )
+        }
         "aclnnCat" => {
             let list = objects.tensor_lists.get(*words.first()?)?;
             let parts: Option<Vec<Tensor>> = list
@@ -289,7 +297,7 @@ impl Op {
             Rule::Unary(Operand::Tensor(a), _) if self.moves(a) => 0,
             Rule::Reduce(a, ..) | Rule::Equal(a, _) => a.count(),
             // A product is slow here, and what it is needed for is small.
-            Rule::Matmul(a, _) => out
+            Rule::Matmul(a, ..) => out
                 .saturating_mul(a.dims[1].unsigned_abs())
                 .saturating_mul(64),
             _ => out,
@@ -327,8 +335,11 @@ impl Op {
                             && (0..shape.len()).all(|at| at == *axis || it.dims[at] == shape[at])
                     })
             }
-            Rule::Matmul(a, b) => match (&a.dims[..], &b.dims[..], &shape[..]) {
-                ([m, k], [k2, n], [m2, n2]) => m == m2 && k == k2 && n == n2,
+            Rule::Matmul(a, b, added) => match (&a.dims[..], &b.dims[..], &shape[..]) {
+                ([m, k], [k2, n], [m2, n2]) => {
+                    let added = added.as_ref();
+                    m == m2 && k == k2 && n == n2 && added.is_none_or(|(it, ..)| fits(it, shape))
+                }
                 _ => false,
             },
         }
@@ -448,7 +459,7 @@ impl Kernel for Op {
                     part_of_out.offset += part.dims[*axis] * out.strides[*axis];
                 }
             }
-            Rule::Matmul(a, b) => {
+            Rule::Matmul(a, b, added) => {
                 for row in 0..out.dims[0] {
                     for column in 0..out.dims[1] {
                         let sum: f64 = (0..a.dims[1])
@@ -465,6 +476,12 @@ impl Kernel for Op {
                         };
                         put(matrix_element(out, row, column), value);
                     }
+                }
+                if let Some((c, beta, alpha)) = added {
+                    walk(out, [out, c], |at, [product, y]| {
+                        let (x, y) = (get(product, dtype).float(), get(y, c.dtype).float());
+                        put(at, Number::Float(alpha * x + beta * y));
+                    });
                 }
             }
         }
