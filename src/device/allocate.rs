@@ -158,6 +158,7 @@ impl DeviceAllocator {
         // Nothing of this is legal while the calling thread captures.
         if !capturing {
             state.stats.num_alloc_retries += 1;
+            state.stats.num_sync_all_streams += 1;
             for enough in [Some(size), None] {
                 self.make_room(state, enough, request.virtual_memory)?;
                 // Completed events may have freed a block that fits.

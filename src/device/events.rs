@@ -88,7 +88,6 @@ impl DeviceAllocator {
                 state.use_done(id);
             }
         }
-        state.stats.num_sync_all_streams += 1;
         let mut waiting = state.pending.drain();
         if let Some(pool) = pool {
             for (stream, pending) in std::mem::take(&mut waiting) {

@@ -53,6 +53,9 @@ impl DeviceAllocator {
         pool: MempoolId,
         free_physical: bool,
     ) -> Result<()> {
+        if pool == MempoolId::DEFAULT || state.pools.find(pool).is_some() {
+            state.stats.num_sync_all_streams += 1;
+        }
         let settled = self.settle_device(state, pool)?;
         self.release_fixed(state, None, &settled)?;
         self.unmap_idle(state, None, settled.tick, |state, of| {
