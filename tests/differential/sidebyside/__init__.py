@@ -1,0 +1,1 @@
+"""Runs one script of allocator operations with both allocators and compares."""

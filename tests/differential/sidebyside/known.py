@@ -1,0 +1,15 @@
+"""What may differ between the allocators; README.md gives the reason for each."""
+
+#: Statistics (first word of the name) that are reported, not compared.
+MAY_DIFFER = (
+    "reserved_bytes", "segment", "inactive_split", "inactive_split_bytes", "oversize_segments",
+    "oversize_allocations",
+    "num_device_alloc", "num_device_free", "num_sync_all_streams", "max_split_size",
+)
+#: Statistics that follow from which free block serves a request, and so may
+#: differ once a retry has returned different segments to the driver.
+AFTER_RETRY = ("allocated_bytes", "active_bytes")
+
+
+def group(name):
+    return name.split(".")[0]

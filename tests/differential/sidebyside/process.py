@@ -1,0 +1,85 @@
+"""The tests' side of a driver process."""
+
+import json
+import os
+import pathlib
+import select
+import subprocess
+import sys
+
+ROOM = pathlib.Path(__file__).resolve().parent.parent
+#: Longest a script may take; far above any, against hanging.
+SECONDS = 120
+
+
+class Driver:
+    """A driver process with one allocator."""
+
+    def __init__(self, plugin, conf, log):
+        self._log = open(log, "ab")
+        env = {**os.environ, "TASK_QUEUE_ENABLE": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+        # Scripts decide about these.
+        for name in ("NPUALLOC_PLUGIN", "NPUALLOC_DIFF_PLUGIN", "PYTORCH_ALLOC_CONF",
+                     "PYTORCH_NPU_ALLOC_CONF"):
+            env.pop(name, None)
+        if plugin:
+            env["NPUALLOC_DIFF_PLUGIN"] = str(plugin)
+        if conf:
+            env["PYTORCH_NPU_ALLOC_CONF"] = conf
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "sidebyside.driver"], cwd=ROOM, env=env,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, bufsize=1,
+        )
+
+    def ready(self):
+        assert self.take() == "ready"
+
+    def give(self, script, detailed=False, fresh_next=False):
+        """Starts a script."""
+        request = {"script": script, "detailed": detailed, "fresh_next": fresh_next}
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+
+    def take(self):
+        """What became of it."""
+        ready, _, _ = select.select([self._process.stdout], [], [], SECONDS)
+        if not ready:
+            self._process.kill()
+            raise TimeoutError(f"a script took more than {SECONDS} s")
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a driver process died; see {self._log.name}")
+        return json.loads(line)
+
+    def close(self):
+        self._process.stdin.close()
+        try:
+            self._process.wait(SECONDS)
+        finally:
+            self._log.close()
+
+
+class Pair:
+    """The stock allocator and npualloc, each in a driver process."""
+
+    def __init__(self, plugin, conf, directory):
+        self.conf = conf
+        name = (conf or "default").replace(":", "-").replace(",", "_")
+        self._drivers = [
+            Driver(None, conf, f"{directory}/stock-{name}.log"),
+            Driver(plugin, conf, f"{directory}/npualloc-{name}.log"),
+        ]
+        for driver in self._drivers:
+            driver.ready()
+
+    def run(self, script, detailed=False):
+        """Outcomes of the script with each allocator; both run at once."""
+        # A worker that was replaced with one allocator only would start the
+        # next script with other event and segment numbers, which don't matter.
+        for driver in self._drivers:
+            driver.give(script, detailed)
+        return [driver.take() for driver in self._drivers]
+
+    def close(self):
+        for driver in self._drivers:
+            driver.close()

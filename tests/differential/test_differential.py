@@ -1,0 +1,77 @@
+"""The stock allocator and npualloc do the same."""
+
+import os
+import sys
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from sidebyside.campaign import Counts, check, report  # noqa: E402
+from sidebyside.compare import compare  # noqa: E402
+from sidebyside.generate import script  # noqa: E402
+from sidebyside.process import Pair  # noqa: E402
+from sidebyside.shrink import shrink  # noqa: E402
+
+MIB = 1 << 20
+
+CASES = {
+    "sizes at the borders": [
+        ["alloc", n, size, 0]
+        for n, size in enumerate([0, 1, 480, 481, MIB - 32, MIB, 10 * MIB, 20 * MIB - 32, 20 * MIB])
+    ],
+    "free what is no block": [["raw", 0, 4096, 0], ["bad_free", "inside"],
+                              ["bad_free", "unknown"], ["bad_free", "null"]],
+    "more than an exabyte": [["alloc", 0, 1 << 60, 0]],
+    "a use on another stream": [
+        ["alloc", 0, 30 * MIB, 0], ["use", 0, 1], ["free", 0], ["alloc", 1, 30 * MIB, 0],
+        ["sync", 1], ["alloc", 2, 30 * MIB, 0], ["snapshot"]],
+    "out of memory": [["capacity", 100 * MIB], ["alloc", 0, 90 * MIB, 0],
+                      ["alloc", 1, 60 * MIB, 0], ["free", 0], ["alloc", 2, 60 * MIB, 0]],
+    "above the fraction": [["fraction", 0.001], ["alloc", 0, 300 * MIB, 0], ["fraction", 1.0],
+                           ["alloc", 1, 300 * MIB, 0]],
+    "a pool": [["pool_new", 0, False, False], ["pool_begin", 0], ["alloc", 0, 3 * MIB, 0],
+               ["pool_end"], ["alloc", 1, 3 * MIB, 0], ["pool_snapshot", 0], ["free", 0],
+               ["pool_drop", 0], ["empty_cache"], ["snapshot"]],
+    "history": [["history", "all", 1000], ["alloc", 0, 3 * MIB, 0], ["use", 0, 1], ["free", 0],
+                ["empty_cache"], ["snapshot"]],
+}
+
+
+@pytest.fixture(scope="module")
+def pair(plugin, tmp_path_factory):
+    made = Pair(plugin, "", tmp_path_factory.mktemp("drivers"))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_by_hand(pair, name):
+    mismatch = check(pair, CASES[name], Counts())
+    assert mismatch is None, report(pair, CASES[name], mismatch, name)
+
+
+def test_random(pair, request, capsys):
+    first, count = request.config.getoption("--seed"), request.config.getoption("--count")
+    counts, reports, kinds = Counts(), [], set()
+    for seed in range(first, first + count):
+        made = script(seed)
+        mismatch = check(pair, made, counts)
+        if mismatch and mismatch.kind(made) not in kinds and len(kinds) < 5:
+            kinds.add(mismatch.kind(made))
+            reports.append(report(pair, made, mismatch, f"seed {seed}"))
+    with capsys.disabled():
+        print("\n" + counts.text())
+    assert not reports, "\n\n".join(reports)
+
+
+def test_a_difference_is_seen_and_shrunk(pair):
+    """The comparison itself: stock's outcome of another script is no match."""
+    good = [["alloc", 0, 1000, 0], ["alloc", 1, 2000, 0], ["free", 0]]
+    bad = [["alloc", 0, 1000, 0], ["alloc", 1, 3000, 0], ["free", 0]]
+    stock, _ = pair.run(good, detailed=True)
+    _, subject = pair.run(bad, detailed=True)
+    mismatch, _ = compare(stock, subject)
+    assert mismatch.step == 1
+    assert "requested_bytes.all.current" in mismatch.what
+    assert shrink(good, lambda part: ["free", 0] in part) == [["free", 0]]
