@@ -8,7 +8,7 @@ import pytest
 def pytest_addoption(parser):
     parser.addoption("--plugin", help="path of libnpualloc_torch_npu.so")
     parser.addoption("--seed", type=int, default=0, help="seed of the first random script")
-    parser.addoption("--count", type=int, default=1500, help="number of random scripts")
+    parser.addoption("--count", type=int, default=2500, help="number of random scripts")
 
 
 @pytest.fixture(scope="session")

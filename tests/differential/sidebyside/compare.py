@@ -31,6 +31,10 @@ def compare(stock, subject):
     retried = False
     for number, (one, two) in enumerate(zip(stock["steps"], subject["steps"])):
         retried |= any(s[1][n] > 0 for s in (one, two) for n in ("num_alloc_retries", "num_ooms"))
+        if retried and out_of_memory(one[0]) != out_of_memory(two[0]):
+            # The states have nothing in common from here on.
+            loose.add(f"out of memory with {'stock' if out_of_memory(one[0]) else 'npualloc'} only")
+            return None, loose
         differing = figures(one[1], two[1], retried, loose)
         if one[0] != two[0] and not excused(one[0], two[0], retried):
             differing["given"] = (one[0], two[0])
@@ -44,6 +48,10 @@ def compare(stock, subject):
     if stock["unclean"] != subject["unclean"]:
         differing["unclean"] = (stock["unclean"], subject["unclean"])
     return (Mismatch(None, differing) if differing else None), loose
+
+
+def out_of_memory(given):
+    return isinstance(given, dict) and given.get("error") == "OutOfMemoryError"
 
 
 def figures(stock, subject, retried, loose):
@@ -84,12 +92,12 @@ def shape(text):
 
 def live(entries):
     """Live blocks of segments, or entries of a trace that concern blocks."""
-    if entries and isinstance(entries[0], list) and isinstance(entries[0][0], str):
-        if len(entries[0]) > 4:
-            return sorted(
-                [segment[1], segment[2], block[4], block[2], block[3]]
-                for segment in entries for block in segment[8]
-                if block[3] == "active_allocated"
-            )
-        return [e for e in entries if not e[0].startswith("segment_") and e[0] != "oom"]
-    return None
+    if not isinstance(entries, list) or not all(isinstance(e, list) for e in entries):
+        return None
+    if entries and len(entries[0]) > 4:
+        return sorted(
+            [segment[1], segment[2], block[4], block[2], block[3]]
+            for segment in entries for block in segment[8]
+            if block[3] == "active_allocated"
+        )
+    return [e for e in entries if not e[0].startswith("segment_") and e[0] != "oom"]

@@ -8,7 +8,7 @@ MAY_DIFFER = (
 )
 #: Statistics that follow from which free block serves a request, and so may
 #: differ once a retry has returned different segments to the driver.
-AFTER_RETRY = ("allocated_bytes", "active_bytes")
+AFTER_RETRY = ("allocated_bytes", "active_bytes", "num_alloc_retries")
 
 
 def group(name):
