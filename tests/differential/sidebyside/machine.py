@@ -57,6 +57,8 @@ class Machine:
                 torch.empty(8, dtype=torch.uint8, device="npu").fill_(1)
         torch.npu.synchronize()
         C._npu_emptyCache()
+        self.do_reset_peak()
+        self.do_reset_accumulated()
 
     def _begin(self):
         self._blocks = {}
@@ -323,7 +325,9 @@ class Machine:
         C._npu_record_memory_history(enabled, None, "python", entries)
 
     def do_summary(self, abbreviated):
-        return torch.npu.memory_summary(0, abbreviated)
+        text = torch.npu.memory_summary(0, abbreviated)
+        # As the statistic of that name.
+        return "\n".join(l for l in text.splitlines() if "Oversize allocations" not in l)
 
     def do_mem_info(self):
         return list(torch.npu.mem_get_info(0))
@@ -333,11 +337,12 @@ class Machine:
         taken = C._npu_memorySnapshot(None)
         traces = taken["device_traces"]
         entries = [self._entry(e) for e in traces[0]] if traces else []
-        # In which order one call returns several segments is not compared.
+        # In which order one call returns several segments, or finds the uses
+        # of several blocks completed, is not compared.
         sorted_ = []
         for action, run in itertools.groupby(entries, lambda e: e[0]):
             run = list(run)
-            sorted_ += sorted(run) if action == "segment_free" else run
+            sorted_ += sorted(run) if action in ("segment_free", "free_completed") else run
         # A ring of one entry keeps whatever came last.
         entries = sorted_ if self._history != "state" else len(sorted_)
         return {"segments": self._segments(taken["segments"]), "trace": entries}
