@@ -6,19 +6,30 @@ from compare import EXACT, figures
 from sizes import KIB, MIB, rounded
 
 
+def segment_for(size):
+    """Bytes of the segment that is made for a rounded size."""
+    if size <= MIB:
+        return 2 * MIB
+    if size < 10 * MIB:
+        return 20 * MIB
+    return -(-size // (2 * MIB)) * 2 * MIB
+
+
+def block_for(size):
+    """Bytes of the block that a rounded size gets from a segment of its own: a
+    remainder of up to 1 MiB of a large segment is not worth cutting off."""
+    rest = segment_for(size) - size
+    return size if size <= MIB or rest > MIB else segment_for(size)
+
+
 def test_each_size_takes_what_the_rules_say(run):
     for row in run("allocation:sizes").value:
-        size = row["size"]
+        size, block = row["size"], rounded(row["size"])
         assert row["aligned"], size
         assert row["requested"] == size
-        assert row["allocated"] == rounded(size), size
-        assert (row["small"], row["large"]) == ((1, 0) if rounded(size) <= MIB else (0, 1)), size
-        if rounded(size) <= MIB:
-            assert row["reserved"] == 2 * MIB, size
-        elif rounded(size) < 10 * MIB:
-            assert row["reserved"] == 20 * MIB, size
-        else:
-            assert row["reserved"] == -(-rounded(size) // (2 * MIB)) * 2 * MIB, size
+        assert row["allocated"] == block_for(block), size
+        assert row["reserved"] == segment_for(block), size
+        assert (row["small"], row["large"]) == ((1, 0) if block <= MIB else (0, 1)), size
 
 
 def test_zero_bytes_take_nothing(run):

@@ -32,6 +32,15 @@ def pick(values, *names):
     return {name: values[name] for name in names}
 
 
+def causes(error):
+    """What the exceptions that led to this one say."""
+    lines = []
+    while error.__cause__ is not None:
+        error = error.__cause__
+        lines.append(str(error))
+    return "\n".join(lines)
+
+
 def caught(function, *arguments, **options):
     """Class and first line of the exception that a call raises; None without one."""
     try:
@@ -42,6 +51,7 @@ def caught(function, *arguments, **options):
             "types": [f"{t.__module__}.{t.__qualname__}" for t in type(error).__mro__],
             "line": lines[0] if lines else "",
             "message": str(error),
+            "cause": causes(error),
         }
     return None
 
