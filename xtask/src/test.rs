@@ -115,25 +115,26 @@ fn python(project: &Project, arguments: &TestArgs, summary: &mut Summary) -> Res
     let python = Python::managed(project, &arguments.torch)?;
     let device = Device::find(project)?;
     let plugin = Plugin::build(project, &python)?;
-    let mut pytest = python.command();
-    device.prepare(&mut pytest, &Knobs::default());
-    pytest
-        .current_dir(&project.root)
-        .args([
-            "-m",
-            "pytest",
-            "-ra",
-            "-p",
-            "no:cacheprovider",
-            "tests/python",
-            "--plugin",
-        ])
-        .arg(&plugin.library)
-        .args(&arguments.rest)
-        .env("PYTHONDONTWRITEBYTECODE", "1");
-    summary.run("pytest", &mut pytest, |line| {
-        line.starts_with("==") && line.contains(" in ") && line.trim_end().ends_with("==")
-    })
+    // Two runs: each directory has options of its own.
+    let mut suites = vec![("pytest", "tests/python")];
+    if arguments.rest.is_empty() {
+        suites.push(("pytest, differential", "tests/differential"));
+    }
+    for (name, directory) in suites {
+        let mut pytest = python.command();
+        device.prepare(&mut pytest, &Knobs::default());
+        pytest
+            .current_dir(&project.root)
+            .args(["-m", "pytest", "-ra", "-p", "no:cacheprovider"])
+            .args([directory, "--plugin"])
+            .arg(&plugin.library)
+            .args(&arguments.rest)
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        summary.run(name, &mut pytest, |line| {
+            line.starts_with("==") && line.contains(" in ") && line.trim_end().ends_with("==")
+        })?;
+    }
+    Ok(())
 }
 
 /// C++ sources and headers of the project, without those of build directories.
