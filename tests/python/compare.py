@@ -2,8 +2,6 @@
 
 import re
 
-import re
-
 #: Host time and addresses differ from run to run; nothing else may.
 EXACT = [
     "allocation", "allocated_bytes", "requested_bytes", "active", "active_bytes",
