@@ -21,18 +21,18 @@ extern "C" {
 #endif
 
 typedef struct cannSimStats {
-  uint64_t capacity;          /* memory of the device */
-  uint64_t used;              /* in use by this process, in whole pages */
-  uint64_t peakUsed;          /* most ever in use, since the last reset of statistics */
-  uint64_t externalUsed;      /* held by other processes (cannSimSetExternalUsage) */
-  uint64_t tasks;             /* tasks put on streams */
-  uint64_t driverCalls;       /* all driver calls */
-  uint64_t driverNs;          /* their cost, waiting not counted */
-  uint64_t hostWaitNs;        /* time the host waited for the device */
-  uint64_t hazards;           /* number of hazards */
-  uint64_t unfreedPlain;      /* allocations of aclrtMalloc not freed */
-  uint64_t unfreedPhysical;   /* physical handles not freed */
-  uint64_t takenBackByReset;  /* not freed when the program reset the device */
+  uint64_t capacity;         /* memory of the device */
+  uint64_t used;             /* in use by this process, in whole pages */
+  uint64_t peakUsed;         /* most ever in use, since the last reset of statistics */
+  uint64_t externalUsed;     /* held by other processes (cannSimSetExternalUsage) */
+  uint64_t tasks;            /* tasks put on streams */
+  uint64_t driverCalls;      /* all driver calls */
+  uint64_t driverNs;         /* their cost, waiting not counted */
+  uint64_t hostWaitNs;       /* time the host waited for the device */
+  uint64_t hazards;          /* number of hazards */
+  uint64_t unfreedPlain;     /* allocations of aclrtMalloc not freed */
+  uint64_t unfreedPhysical;  /* physical handles not freed */
+  uint64_t takenBackByReset; /* not freed when the program reset the device */
 } cannSimStats;
 
 typedef struct cannSimCallStat {
@@ -51,14 +51,14 @@ typedef struct cannSimHazard {
 } cannSimHazard;
 
 /* What happened. */
-int cannSimGetStats(int32_t device, cannSimStats *stats);
-int cannSimGetCallStat(int32_t device, const char *call, cannSimCallStat *stat);
+int cannSimGetStats(int32_t device, cannSimStats* stats);
+int cannSimGetCallStat(int32_t device, const char* call, cannSimCallStat* stat);
 /* Hazards in the order they happened; the first 1000 of a device are kept. */
-int cannSimGetHazard(int32_t device, uint64_t index, cannSimHazard *hazard);
+int cannSimGetHazard(int32_t device, uint64_t index, cannSimHazard* hazard);
 /* Sets counts, times and hazards of a device to zero, and its peak to what is in use. */
 int cannSimResetStats(int32_t device);
 /* Writes the report (JSON, as CANN_SIM_REPORT gives at exit) to a file now. */
-int cannSimWriteReport(const char *path);
+int cannSimWriteReport(const char* path);
 
 /* Time. */
 uint64_t cannSimNow(void);
@@ -71,14 +71,14 @@ int cannSimSetCapacity(int32_t device, uint64_t bytes);
 int cannSimSetExternalUsage(int32_t device, uint64_t bytes);
 int cannSimSetHuge1gPages(int32_t device, uint64_t pages);
 /* Cost of a kind of call: once, and for each 2 MiB. */
-int cannSimSetCallCost(const char *call, uint64_t base, uint64_t perPage);
+int cannSimSetCallCost(const char* call, uint64_t base, uint64_t perPage);
 int cannSimSetKernelTime(uint64_t nanoseconds);
 /* Whether one physical handle may be mapped at two addresses. */
 int cannSimSetAlias(int allow);
 /* Workspace that operators ask for. */
 int cannSimSetWorkspace(uint64_t bytes);
 /* A fault plan as in CANN_SIM_FAULTS; an empty one ends all planned faults. */
-int cannSimSetFaults(const char *plan);
+int cannSimSetFaults(const char* plan);
 
 /* Trouble. */
 /* Memory of a device is found to be bad: reported by aclrtGetMemUceInfo, and
