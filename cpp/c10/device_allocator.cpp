@@ -75,13 +75,16 @@ void DeviceAllocator::copy_data(void* dest, const void* src, std::size_t count) 
 }
 
 void DeviceAllocator::emptyCache(c10::MempoolId_t mempool_id) {
-  TORCH_CHECK_NOT_IMPLEMENTED(mempool_id.first == 0 && mempool_id.second == 0,
-                              "npualloc: emptyCache of a memory pool is not supported yet");
+  const bool everything = mempool_id.first == 0 && mempool_id.second == 0;
+  const ffi::MempoolId pool{mempool_id.first, mempool_id.second};
   for (int device = 0; device < core_.device_count(); ++device) {
     DeviceStats stats;
     check(core_.core().device_stats(device, stats).status);
     // A device without memory is not touched: waiting for it would create its context.
-    if (stats.reserved_bytes.aggregate.current != 0) check(core_.core().empty_cache(device).status);
+    if (stats.reserved_bytes.aggregate.current == 0) continue;
+    const Outcome outcome =
+        everything ? core_.core().empty_cache(device) : core_.core().empty_pool(device, pool);
+    check(outcome.status);
   }
 }
 

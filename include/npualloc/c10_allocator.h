@@ -53,7 +53,7 @@ class DeviceAllocator : public c10::DeviceAllocator {
   c10::DeleterFnPtr raw_deleter() const override;
   void copy_data(void* dest, const void* src, std::size_t count) const override;
 
-  // A pool other than {0, 0} is c10::NotImplementedError.
+  // {0, 0}: the default pool and private pools out of use; otherwise that pool, if out of use.
   void emptyCache(c10::MempoolId_t mempool_id = {0, 0}) override;
   // Null pointers and memory of other allocators are ignored.
   void recordStream(const c10::DataPtr& ptr, c10::Stream stream) override;

@@ -53,18 +53,9 @@ impl Allocator {
 
     #[inline]
     pub(super) fn allocate(&self, device: i32, bytes: usize, stream: usize) -> AllocOutcome {
-        match guard(|| self.registry.allocate(device, bytes, StreamKey(stream))) {
-            Ok(addr) => AllocOutcome {
-                addr,
-                status: Status::Ok,
-                code: 0,
-            },
-            Err(Outcome { status, code }) => AllocOutcome {
-                addr: 0,
-                status,
-                code,
-            },
-        }
+        allocated(guard(|| {
+            self.registry.allocate(device, bytes, StreamKey(stream))
+        }))
     }
 
     #[inline]
@@ -82,21 +73,10 @@ impl Allocator {
     ) -> AllocOutcome {
         let context = Context::adopt(context, &self.drop_context);
         let stream = StreamKey(stream);
-        match guard(|| {
+        allocated(guard(|| {
             self.registry
                 .allocate_in(device, bytes, stream, pool.into(), context)
-        }) {
-            Ok(addr) => AllocOutcome {
-                addr,
-                status: Status::Ok,
-                code: 0,
-            },
-            Err(Outcome { status, code }) => AllocOutcome {
-                addr: 0,
-                status,
-                code,
-            },
-        }
+        }))
     }
 
     pub(super) fn deallocate_with(&self, addr: usize, context: usize) -> Outcome {
@@ -385,6 +365,22 @@ impl Allocator {
 
     pub(super) fn check_consistency(&self) -> Result<(), AllocError> {
         self.registry.check_consistency()
+    }
+}
+
+#[inline]
+fn allocated(addr: Result<usize, Outcome>) -> AllocOutcome {
+    match addr {
+        Ok(addr) => AllocOutcome {
+            addr,
+            status: Status::Ok,
+            code: 0,
+        },
+        Err(Outcome { status, code }) => AllocOutcome {
+            addr: 0,
+            status,
+            code,
+        },
     }
 }
 

@@ -187,8 +187,19 @@ TEST_F(C10Test, EmptiesTheCacheOfDevicesInUse) {
   EXPECT_EQ(device.synchronizations, 1) << "device 1 was never used";
 }
 
-TEST_F(C10Test, HasNoPoolsYet) {
-  EXPECT_THROW(allocator.emptyCache({1, 0}), c10::NotImplementedError);
+TEST_F(C10Test, EmptiesOnePoolOnly) {
+  const npualloc::ffi::Allocator& core = allocator.core().core();
+  const npualloc::ffi::MempoolId pool{1, 0};
+  EXPECT_EQ(core.create_or_incref_pool(0, pool, false).status, npualloc::ffi::Status::Ok);
+  allocator.allocate(1000);
+  const auto made = core.allocate_in(0, 1000, 0, pool, 0);
+  EXPECT_EQ(core.deallocate(made.addr).status, npualloc::ffi::Status::Ok);
+  EXPECT_EQ(device.used, 4 * kMiB);
+  allocator.emptyCache({1, 0});
+  EXPECT_EQ(device.used, 4 * kMiB) << "the pool is in use";
+  EXPECT_EQ(core.release_pool(0, pool).status, npualloc::ffi::Status::Ok);
+  allocator.emptyCache({1, 0});
+  EXPECT_EQ(device.used, 2 * kMiB) << "the default pool keeps its memory";
 }
 
 TEST_F(C10Test, TellsTheDevicesMemory) {
