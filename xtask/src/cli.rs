@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::bench::BenchArgs;
+
 /// Builds, runs and tests npualloc.
 ///
 /// Works on a machine without an NPU: programs then run on the simulated CANN
@@ -31,6 +33,9 @@ pub enum Command {
 
     /// Run the tests: all of them, or those of one language
     Test(TestArgs),
+
+    /// Measure the allocators
+    Bench(BenchArgs),
 
     /// Build the simulated CANN runtime
     ///

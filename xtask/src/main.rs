@@ -3,7 +3,7 @@
 //! only its result to standard output.
 //!
 //! Layout: `cli` (arguments) → one module for each command (`demo`, `run`,
-//! `test`, `plugin`, `sim`) → what they share (`env`, `apt`, `python`,
+//! `test`, `bench`, `plugin`, `sim`) → what they share (`env`, `apt`, `python`,
 //! `device`, `process`, `report`, `counts`). The allocator's own crate is not used here.
 
 use std::process::ExitCode;
@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 mod apt;
+mod bench;
 mod cli;
 mod counts;
 mod demo;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     let result = match cli::Cli::parse().command {
         cli::Command::Demo(args) => demo::main(&args),
         cli::Command::Test(args) => test::main(&args),
+        cli::Command::Bench(args) => bench::main(&args),
         cli::Command::Sim => sim_main(),
         cli::Command::Plugin(args) => plugin::main(&args),
         cli::Command::Run(args) => run::main(&args),
