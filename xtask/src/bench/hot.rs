@@ -1,12 +1,30 @@
-//! `cargo xtask bench hot`.
+//! `cargo xtask bench hot`: builds what is measured, runs `benches/hot/hot.py`, shows its figures.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Deserialize;
 
 use crate::cli::Interpreter;
+use crate::device::{Device, Knobs};
+use crate::env::Project;
+use crate::plugin::{CMakeTree, Plugin, Tests};
+use crate::process::{self, say};
+use crate::python::Python;
+
+const TARGET: &str = "npualloc_bench_hot";
+/// Where CMake puts the benchmark's library, below its build directory.
+const LIBRARY: &str = "benches/hot/libnpualloc_bench_hot.so";
+
+/// Each simulated device: room for 100,000 live blocks of up to 256 MB.
+const CAPACITY: u64 = 512 << 30;
+/// Two for each allocator.
+const DEVICES: &str = "4";
 
 #[derive(Args)]
 pub struct HotArgs {
@@ -18,14 +36,163 @@ pub struct HotArgs {
     #[arg(long)]
     pub quick: bool,
 
-    /// Traces to replay, plain or gzip'ed; may be given several times
+    /// Traces to replay besides a small built-in one, plain or gzip'ed
     #[arg(long = "trace", value_name = "FILE", num_args = 1..)]
     pub traces: Vec<PathBuf>,
+
+    /// Settings of both allocators, as in PYTORCH_NPU_ALLOC_CONF
+    #[arg(long, value_name = "TEXT")]
+    pub config: Option<String>,
 
     #[command(flatten)]
     pub interpreter: Interpreter,
 }
 
-pub fn main(_arguments: &HotArgs) -> Result<ExitCode> {
-    bail!("the benchmark program is not part of this tree yet")
+pub fn main(arguments: &HotArgs) -> Result<ExitCode> {
+    for trace in &arguments.traces {
+        ensure!(trace.is_file(), "there is no trace {}", trace.display());
+    }
+    let project = Project::locate()?;
+    let python = Python::find(&project, &arguments.interpreter)?;
+    let device = Device::find(&project)?;
+    let plugin = Plugin::build(&project, &python)?;
+    let tree = CMakeTree::configure(&project, &python, Tests::Leave)?;
+    tree.build(&[TARGET])?;
+
+    let output = project.root.join("target/bench/hot.json");
+    if let Some(directory) = output.parent() {
+        fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
+    }
+    if output.exists() {
+        fs::remove_file(&output).with_context(|| format!("remove {}", output.display()))?;
+    }
+    let mut command = python.command();
+    let knobs = Knobs {
+        capacity: matches!(device, Device::Simulated(_)).then_some(CAPACITY),
+        ..Knobs::default()
+    };
+    device.prepare(&mut command, &knobs);
+    command
+        .env("CANN_SIM_DEVICES", DEVICES)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        // Loaded by the benchmark itself, after it has kept the stock allocator.
+        .env_remove("NPUALLOC_PLUGIN")
+        .env_remove("NPUALLOC_DISABLE")
+        .env_remove("PYTORCH_ALLOC_CONF");
+    match &arguments.config {
+        Some(text) => command.env("PYTORCH_NPU_ALLOC_CONF", text),
+        None => command.env_remove("PYTORCH_NPU_ALLOC_CONF"),
+    };
+    command
+        .arg(project.root.join("benches/hot/hot.py"))
+        .arg("--bench")
+        .arg(tree.directory.join(LIBRARY))
+        .arg("--plugin")
+        .arg(&plugin.library)
+        .arg("--output")
+        .arg(&output);
+    if arguments.quick {
+        command.arg("--quick");
+    }
+    for case in &arguments.cases {
+        command.arg("--case").arg(case);
+    }
+    for trace in &arguments.traces {
+        command.arg("--trace").arg(trace);
+    }
+    say("measuring");
+    process::check(&mut command)?;
+
+    let report = Report::read(&output)?;
+    println!("Device: {}", device.name());
+    println!("{}", report.table());
+    for (name, value) in &report.derived {
+        println!("{name}: {value:.2}");
+    }
+    println!("Figures: {}", output.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What `hot.py` writes. Times are nanoseconds of an operation.
+#[derive(Deserialize)]
+struct Report {
+    cases: Vec<Row>,
+    derived: BTreeMap<String, f64>,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    case: String,
+    stock_ns: f64,
+    npualloc_ns: f64,
+    ratio: f64,
+    /// First and third quartile over the rounds.
+    ratio_quartiles: [f64; 2],
+    stock_p999_ns: Option<f64>,
+    npualloc_p999_ns: Option<f64>,
+}
+
+impl Report {
+    fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("understand {}", path.display()))
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_preset(presets::UTF8_FULL_CONDENSED);
+        table.set_header([
+            "ns of an operation",
+            "stock",
+            "npualloc",
+            "ratio",
+            "quartiles",
+            "p99.9 stock",
+            "p99.9 npualloc",
+        ]);
+        for row in &self.cases {
+            let [first, third] = row.ratio_quartiles;
+            table.add_row([
+                row.case.clone(),
+                time(Some(row.stock_ns)),
+                time(Some(row.npualloc_ns)),
+                format!("{:.2}", row.ratio),
+                format!("{first:.2} – {third:.2}"),
+                time(row.stock_p999_ns),
+                time(row.npualloc_p999_ns),
+            ]);
+        }
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table
+    }
+}
+
+/// Nanoseconds, in digits that mean something.
+fn time(nanoseconds: Option<f64>) -> String {
+    match nanoseconds {
+        None => "-".into(),
+        Some(value) if value < 100.0 => format!("{value:.1}"),
+        Some(value) => format!("{value:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Report;
+
+    #[test]
+    fn a_row_shows_its_figures_and_what_is_missing() {
+        let text = r#"{"cases": [{"case": "one size", "stock_ns": 350.4, "npualloc_ns": 17.52,
+            "ratio": 20.0, "ratio_quartiles": [19.5, 20.25], "stock_p999_ns": 1200.0,
+            "npualloc_p999_ns": null, "rounds": 15}], "derived": {}}"#;
+        let report: Report = serde_json::from_str(text).unwrap();
+        let table = report.table().to_string();
+        let row = table.lines().find(|line| line.contains("one size"));
+        let cells: Vec<_> = row.unwrap().split('┆').map(str::trim).collect();
+        let expected = ["350", "17.5", "20.00", "19.50 – 20.25", "1200"];
+        assert_eq!(cells[1..6], expected);
+        assert!(cells[6].starts_with("- "), "{}", cells[6]);
+    }
 }

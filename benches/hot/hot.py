@@ -1,0 +1,373 @@
+"""Measures the stock allocator and npualloc in turns; `cargo xtask bench hot` runs it.
+
+    python hot.py --bench LIBRARY --plugin LIBRARY --output FILE [--quick] [--case TEXT]…
+                  [--trace FILE]…
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import statistics
+import sys
+
+import numpy
+import torch
+import torch_npu  # noqa: F401
+
+from trace import EVENT, TraceError, read, synthetic
+
+STOCK, NPUALLOC = 0, 1
+SUBJECTS = (STOCK, NPUALLOC)
+MIB = 1 << 20
+
+
+class Failed(Exception):
+    """A call of the C++ side failed."""
+
+
+class Bench:
+    """The C++ side."""
+
+    def __init__(self, path):
+        library = ctypes.CDLL(path)
+        pointer, text, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
+        signatures = {
+            "error": (text, []),
+            "keep": (None, [ctypes.c_int]),
+            "current": (ctypes.c_int, [ctypes.c_int]),
+            "init": (ctypes.c_int, [ctypes.c_int]),
+            "device": (ctypes.c_int, [ctypes.c_int]),
+            "empty_cache": (ctypes.c_int, [ctypes.c_int]),
+            "limit": (ctypes.c_int, [ctypes.c_int, ctypes.c_double]),
+            "open": (pointer, [ctypes.c_int, text, pointer]),
+            "open_replay": (pointer, [ctypes.c_int, pointer, size, pointer]),
+            "close": (None, [pointer]),
+            "operations": (ctypes.c_double, [pointer]),
+            "round": (ctypes.c_double, [pointer, ctypes.c_uint64]),
+            "latencies": (size, [pointer, ctypes.c_uint64, pointer, size]),
+            "clock_cost": (ctypes.c_double, []),
+        }
+        for name, (result, arguments) in signatures.items():
+            function = getattr(library, f"bench_{name}")
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, function)
+
+    def checked(self, result):
+        """The result of a call, unless it failed."""
+        failure = self.error()
+        if failure:
+            raise Failed(failure.decode(errors="replace"))
+        return result
+
+
+class Plugin:
+    """npualloc's library."""
+
+    def __init__(self, path):
+        torch.ops.load_library(path)
+        self._library = ctypes.CDLL(path)
+        self._library.npualloc_check_consistency.restype = ctypes.c_char_p
+
+    def check(self):
+        """Recounts every invariant."""
+        broken = self._library.npualloc_check_consistency()
+        if broken is not None:
+            raise Failed(f"npualloc is inconsistent: {broken.decode(errors='replace')}")
+
+
+class Case:
+    """A row of the table. `steps` is the length of a round where the case does not adapt it."""
+
+    def __init__(self, name, kind, numbers=(), steps=None, latencies=True, before=None):
+        self.name = name
+        self.kind = kind
+        self.numbers = [tuple(numbers)] * 2
+        self.steps = steps
+        self.latencies = latencies
+        # Called with the subject before every round, and its result after it.
+        self.before = before
+
+    def open(self, bench, subject):
+        """Makes the case for a subject."""
+        numbers = (ctypes.c_int64 * 4)(*self.numbers[subject])
+        return bench.checked(bench.open(subject, self.kind.encode(), numbers))
+
+    def close(self, bench, subject, opened):
+        """Ends it."""
+        bench.close(opened)
+
+
+class Replay(Case):
+    """A trace, on a device whose memory is limited to what it was recorded with."""
+
+    def __init__(self, name, trace, streams):
+        super().__init__(f"replay {name}", "replay", steps=1)
+        self._trace = trace
+        self._streams = streams
+
+    def open(self, bench, subject):
+        device = bench.device(subject)
+        ids = [self._streams(device, index) for index in range(self._trace.streams)]
+        events = numpy.ascontiguousarray(self._trace.events, dtype=EVENT)
+        total = torch.npu.mem_get_info(device)[1]
+        if 0 < self._trace.capacity < total:
+            bench.checked(bench.limit(subject, self._trace.capacity / total))
+        ids = (ctypes.c_int64 * len(ids))(*ids)
+        return bench.checked(
+            bench.open_replay(subject, events.ctypes.data, len(events), ctypes.addressof(ids))
+        )
+
+    def close(self, bench, subject, opened):
+        super().close(bench, subject, opened)
+        bench.checked(bench.limit(subject, 1.0))
+
+
+class Simulator:
+    """Controls of the simulated runtime; absent on a real device."""
+
+    def __init__(self):
+        try:
+            self._set_kernel_time = ctypes.CDLL("libascendcl.so").cannSimSetKernelTime
+            self._set_kernel_time.argtypes = [ctypes.c_uint64]
+        except (AttributeError, OSError):
+            self._set_kernel_time = None
+
+    def __bool__(self):
+        return self._set_kernel_time is not None
+
+    def keep_busy(self, stream):
+        """Puts a kernel on the stream that ends only when someone waits for it."""
+        self._set_kernel_time(10**15)
+        with torch.npu.stream(stream):
+            torch.zeros(1, device=stream.device)
+            # The host's task queue must have handed it on before the time changes.
+            stream.query()
+        self._set_kernel_time(1000)
+        if stream.query():
+            raise Failed("the simulated stream is idle although a kernel was started")
+
+
+class Streams:
+    """Streams by device and number; 0 is the default one."""
+
+    def __init__(self):
+        self._made = {}
+
+    def get(self, device, index):
+        """The stream."""
+        if index == 0:
+            return torch.npu.default_stream(device)
+        if (device, index) not in self._made:
+            self._made[device, index] = torch.npu.Stream(device=device)
+        return self._made[device, index]
+
+    def id(self, device, index):
+        """Its id."""
+        return self.get(device, index).stream_id
+
+
+def cases(bench, streams, simulator, traces):
+    """Every case, in the order of the table."""
+    for size, text in [
+        (512, "512 B"), (4096, "4 KB"), (MIB, "1 MB"), (8 * MIB, "8 MB"), (512 * MIB, "512 MB")
+    ]:
+        yield Case(f"one size, {text}", "pair", [size])
+    for largest, skew, text in [(2 * MIB, 1, "2 MB"), (256 * MIB, 6, "256 MB")]:
+        for slots in (100, 1000, 10_000, 100_000):
+            yield Case(f"random to {text}, {slots:,} live", "churn", [slots, largest, skew])
+    for size, text in [(4096, "4 KB"), (8 * MIB, "8 MB")]:
+        yield Case(f"DataPtr, {text}", "data_ptr", [size])
+
+    def stream_case(name, before, steps):
+        case = Case(name, "record_stream", before=before, steps=steps)
+        case.numbers = [
+            (64 << 10, streams.id(bench.device(subject), 1)) for subject in SUBJECTS
+        ]
+        return case
+
+    def completed(subject):
+        return lambda: None
+
+    def pending(subject):
+        device = bench.device(subject)
+        stream = streams.get(device, 1)
+        simulator.keep_busy(stream)
+        return lambda: torch.npu.synchronize(device)
+
+    yield stream_case("record_stream, completed", completed, 1000)
+    if simulator:
+        yield stream_case("record_stream, pending", pending, 1000)
+    else:
+        print("skipped: record_stream, pending (needs the simulator's clock)", file=sys.stderr)
+    yield Case("threads: 1", "threads", [1, 0], latencies=False)
+    yield Case("threads: 2, one device", "threads", [2, 0], latencies=False)
+    if torch.npu.device_count() >= 4:
+        yield Case("threads: 2, two devices", "threads", [2, 1], latencies=False)
+    else:
+        print("skipped: threads on two devices (needs 4 devices)", file=sys.stderr)
+    yield Case("history on, 1,000 live", "history", [1000])
+    yield Case("getDeviceStats", "stats")
+    yield Case("snapshot, 100,000 live", "snapshot", [100_000], steps=1, latencies=False)
+    for name, trace in traces:
+        yield Replay(name, trace, streams.id)
+
+
+class Measurer:
+    """Runs a case for both subjects in turns."""
+
+    def __init__(self, bench, plugin, quick):
+        self._bench = bench
+        self._plugin = plugin
+        self._rounds = 3 if quick else 15
+        self._round_ns = 2e6 if quick else 2e7
+        self._samples = 20_000 if quick else 200_000
+        self._clock = bench.clock_cost()
+
+    def measure(self, case):
+        """The row of a case."""
+        bench = self._bench
+        opened = {}
+        try:
+            for subject in SUBJECTS:
+                opened[subject] = case.open(bench, subject)
+            operations = bench.operations(opened[STOCK])
+            steps = self._warm_up(case, opened)
+            times = self._alternate(case, opened, steps, operations)
+            tails = {s: self._tail(case, opened[s], s, steps, operations) for s in SUBJECTS}
+        finally:
+            for subject, pointer in opened.items():
+                case.close(bench, subject, pointer)
+        for subject in SUBJECTS:
+            bench.checked(bench.empty_cache(subject))
+        ratios = [a / b for a, b in zip(times[STOCK], times[NPUALLOC])]
+        quartiles = statistics.quantiles(ratios, n=4, method="inclusive")
+        return {
+            "case": case.name,
+            "rounds": len(ratios),
+            "operations_per_round": operations * steps,
+            "stock_ns": statistics.median(times[STOCK]),
+            "npualloc_ns": statistics.median(times[NPUALLOC]),
+            "stock_best_ns": min(times[STOCK]),
+            "npualloc_best_ns": min(times[NPUALLOC]),
+            "ratio": statistics.median(ratios),
+            "ratio_quartiles": [quartiles[0], quartiles[2]],
+            "ratio_range": [min(ratios), max(ratios)],
+            "stock_p99_ns": tails[STOCK][0],
+            "npualloc_p99_ns": tails[NPUALLOC][0],
+            "stock_p999_ns": tails[STOCK][1],
+            "npualloc_p999_ns": tails[NPUALLOC][1],
+        }
+
+    def _round(self, case, opened, subject, steps):
+        after = case.before(subject) if case.before else None
+        time = self._bench.checked(self._bench.round(opened[subject], steps))
+        if after:
+            after()
+        return time
+
+    def _warm_up(self, case, opened):
+        """Brings both to a steady state; returns the steps of a round."""
+        steps = case.steps or 64
+        while True:
+            time = max(self._round(case, opened, subject, steps) for subject in SUBJECTS)
+            self._plugin.check()
+            if case.steps or time >= self._round_ns:
+                break
+            steps *= 2
+        for subject in SUBJECTS:
+            self._round(case, opened, subject, steps)
+        self._plugin.check()
+        return steps
+
+    def _alternate(self, case, opened, steps, operations):
+        times = {STOCK: [], NPUALLOC: []}
+        for number in range(self._rounds):
+            order = SUBJECTS if number % 2 == 0 else SUBJECTS[::-1]
+            for subject in order:
+                time = self._round(case, opened, subject, steps)
+                times[subject].append(time / (operations * steps))
+        return times
+
+    def _tail(self, case, opened, subject, steps, operations):
+        """99th and 99.9th percentile of operations without a driver call, the time of reading the clock
+        taken off; None where there are none."""
+        if not case.latencies:
+            return None, None
+        steps = steps if case.steps else max(1, int(self._samples / operations))
+        buffer = numpy.zeros(max(self._samples, int(steps * operations)), dtype=numpy.uint32)
+        after = case.before(subject) if case.before else None
+        count = self._bench.checked(
+            self._bench.latencies(opened, steps, buffer.ctypes.data, len(buffer))
+        )
+        if after:
+            after()
+        if count < 1000:
+            return None, None
+        return tuple(
+            max(0.0, float(value) - self._clock)
+            for value in numpy.percentile(buffer[:count], [99, 99.9])
+        )
+
+
+def derived(rows):
+    """What follows from several rows."""
+    by_name = {row["case"]: row for row in rows}
+    figures = {}
+    for who in ("stock", "npualloc"):
+        key = f"{who}_ns"
+        for text in ("2 MB", "256 MB"):
+            few = by_name.get(f"random to {text}, 100 live")
+            many = by_name.get(f"random to {text}, 100,000 live")
+            if few and many:
+                figures[f"{who}: cost at 100,000 live / at 100, to {text}"] = many[key] / few[key]
+        one = by_name.get("threads: 1")
+        for text in ("one device", "two devices"):
+            two = by_name.get(f"threads: 2, {text}")
+            if one and two:
+                figures[f"{who}: throughput of 2 threads / of 1, {text}"] = one[key] / two[key]
+    return figures
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bench", required=True)
+    parser.add_argument("--plugin", required=True)
+    parser.add_argument("--output", required=True)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--case", action="append", default=[])
+    parser.add_argument("--trace", action="append", default=[])
+    arguments = parser.parse_args()
+
+    bench = Bench(arguments.bench)
+    bench.keep(STOCK)
+    plugin = Plugin(arguments.plugin)
+    bench.keep(NPUALLOC)
+    if bench.current(STOCK):
+        sys.exit("the plug-in did not take the stock allocator's place")
+    torch.npu.init()
+    bench.checked(bench.init(torch.npu.device_count()))
+
+    traces = [("synthetic", synthetic())]
+    for path in arguments.trace:
+        name = os.path.basename(path).split(".")[0]
+        traces.append((name, read(path)))
+    measurer = Measurer(bench, plugin, arguments.quick)
+    rows = []
+    streams = Streams()
+    for case in cases(bench, streams, Simulator(), traces):
+        if arguments.case and not any(text in case.name for text in arguments.case):
+            continue
+        print(f"case: {case.name}", flush=True)
+        rows.append(measurer.measure(case))
+    if not rows:
+        sys.exit(f"no case's name contains any of {arguments.case}")
+    with open(arguments.output, "w", encoding="utf-8") as file:
+        json.dump({"cases": rows, "derived": derived(rows)}, file, indent=1)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (Failed, TraceError, OSError) as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,117 @@
+// A recorded trace, event by event.
+#include "bench.h"
+
+namespace bench {
+
+namespace {
+
+class ReplayCase final : public Case {
+ public:
+  ReplayCase(const Subject& subject, const TraceEvent* events, std::size_t count,
+             const std::int64_t* stream_ids)
+      : allocator_(subject.allocator), device_(subject.device), events_(events, events + count) {
+    use_device(device_);
+    std::uint32_t blocks = 0;
+    std::uint16_t streams = 0;
+    for (const TraceEvent& event : events_) {
+      blocks = std::max(blocks, event.id + 1);
+      if (event.stream != kEveryStream)
+        streams = std::max<std::uint16_t>(streams, event.stream + 1);
+      operations_ += event.kind == 'a' || event.kind == 'f' || event.kind == 'u';
+    }
+    live_.resize(blocks);
+    for (std::uint16_t i = 0; i < streams; ++i) {
+      const c10::Device device(c10::DeviceType::PrivateUse1,
+                               static_cast<c10::DeviceIndex>(device_));
+      streams_.emplace_back(c10_npu::NPUStream::UNCHECKED,
+                            c10::Stream(c10::Stream::UNSAFE, device, stream_ids[i]));
+      handles_.push_back(streams_.back().stream(false));
+    }
+  }
+
+  double operations() const override { return static_cast<double>(operations_); }
+  // A step is the whole trace.
+  std::uint64_t fixed_steps() const override { return 1; }
+
+  double round(std::uint64_t) override {
+    const Untimed untimed;
+    return pass(untimed);
+  }
+  void latencies(std::uint64_t, std::vector<std::uint32_t>& out) override {
+    Latencies time(out);
+    pass(time);
+  }
+
+ private:
+  static constexpr std::uint16_t kEveryStream = 0xFFFF;
+
+  template <class Time>
+  double pass(Time& time) {
+    use_device(device_);
+    const c10::DeleterFnPtr deleter = allocator_->raw_deleter();
+    const c10::Device device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device_));
+    Clock::duration waited{};
+    const auto start = Clock::now();
+    for (const TraceEvent& event : events_) {
+      switch (event.kind) {
+        case 'a':
+          time([&] {
+            live_[event.id] =
+                allocator_->raw_alloc_with_stream(event.bytes, handles_[event.stream]);
+          });
+          break;
+        case 'f':
+          time([&] { allocator_->raw_delete(live_[event.id]); });
+          live_[event.id] = nullptr;
+          break;
+        case 'u': {
+          // Only lends the block: the trace frees it.
+          void* block = live_[event.id];
+          c10::DataPtr ptr(block, block, deleter, device);
+          time([&] { allocator_->recordStream(ptr, streams_[event.stream]); });
+          ptr.release_context();
+          break;
+        }
+        case 'e':
+          allocator_->emptyCache(true);
+          break;
+        case 's': {
+          // The wait is not the allocator's time.
+          const auto before = Clock::now();
+          if (event.stream == kEveryStream) {
+            c10_npu::npuSynchronizeDevice(true);
+          } else {
+            streams_[event.stream].synchronize();
+          }
+          waited += Clock::now() - before;
+          break;
+        }
+        default:
+          throw std::runtime_error("unknown event in a trace");
+      }
+    }
+    const auto end = Clock::now();
+    for (void*& block : live_) {
+      if (block != nullptr) allocator_->raw_delete(block);
+      block = nullptr;
+    }
+    return nanoseconds(end - start - waited);
+  }
+
+  Allocator* allocator_;
+  int device_;
+  std::vector<TraceEvent> events_;
+  std::uint64_t operations_ = 0;
+  std::vector<void*> live_;
+  std::vector<c10_npu::NPUStream> streams_;
+  std::vector<aclrtStream> handles_;
+};
+
+}  // namespace
+
+std::unique_ptr<Case> make_replay(const Subject& subject, const TraceEvent* events,
+                                  std::size_t count, const std::int64_t* stream_ids) {
+  return std::make_unique<ReplayCase>(subject, events, count, stream_ids);
+}
+
+}  // namespace bench
