@@ -15,6 +15,22 @@
 //! - [`ffi`]: the exported C functions by topic; thin.
 //!
 //! Each may use the rooms above it in this list.
+//!
+//! A Rust program can be its own machine ([`Sim`], any number of them), or link
+//! this crate and call the exported functions; then [`process::sim`] gives the
+//! one simulator behind them, with its counts:
+//!
+//! ```
+//! use ascendcl::{model::cost::CallKind, process, report};
+//!
+//! assert_eq!(ascendcl::ffi::device::aclrtSetDevice(0), 0);
+//! let sim = process::sim();
+//! assert_eq!(sim.devices[0].ledger.call(CallKind::SetDevice).count, 1);
+//! let report = report::device(&sim, 0);
+//! assert_eq!((report.driver_calls, report.host_wait_ns), (1, 0));
+//! ```
+//!
+//! The guard is the simulator's lock: drop it before the next call.
 
 pub mod backing;
 pub mod ffi;

@@ -26,6 +26,9 @@ pub enum HazardKind {
     UnmappedAccess,
     /// A replayed task names memory that has changed hands since its capture.
     StaleReplay,
+    /// Tasks that run at the same time, or one task, use one physical page at
+    /// two addresses.
+    AliasedUse,
     /// An address was freed that is not allocated, or twice.
     BadFree,
     /// A stream was destroyed with work on it by force.
@@ -40,6 +43,7 @@ impl HazardKind {
             HazardKind::UnmapUnderWork => "unmap under pending work",
             HazardKind::UnmappedAccess => "access to unmapped memory",
             HazardKind::StaleReplay => "replay touches memory that changed hands",
+            HazardKind::AliasedUse => "physical page in use at two addresses",
             HazardKind::BadFree => "free of an unknown address",
             HazardKind::StreamDestroyedUnderWork => "stream destroyed under pending work",
         }

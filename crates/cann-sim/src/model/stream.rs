@@ -8,6 +8,8 @@ use super::work::{Accesses, Work};
 /// A task that has not been seen to complete.
 #[derive(Debug, Clone)]
 pub struct Pending {
+    /// When it starts.
+    pub start: u64,
     /// When it completes.
     pub end: u64,
     /// What it touches.
@@ -90,18 +92,11 @@ impl Stream {
         self.tail <= now && self.blocked.is_empty()
     }
 
-    /// Puts a task at the end; returns when it completes.
-    pub fn push(&mut self, now: u64, work: &Work) -> u64 {
+    /// Forgets tasks at the front that have completed.
+    pub fn forget_completed(&mut self, now: u64) {
         while self.pending.front().is_some_and(|task| task.end <= now) {
             self.pending.pop_front();
         }
-        self.tail = self.tail.max(now).saturating_add(work.nanoseconds);
-        self.pending.push_back(Pending {
-            end: self.tail,
-            accesses: work.accesses.clone(),
-            name: work.name,
-        });
-        self.tail
     }
 
     /// The first task that is not complete and touches a range.

@@ -6,6 +6,7 @@
 //! runtime (`docs/zh/api_ref`, chapter and function), "runtime" its sources
 //! (`src/`), "header" the ACL headers in torch_npu's wheel.
 
+mod aliasing;
 mod capture;
 mod memory;
 mod streams;

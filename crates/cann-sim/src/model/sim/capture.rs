@@ -4,26 +4,21 @@
 //! sources of the runtime (`src/runtime/api/impl/api_error.cc`,
 //! `feature/aclgraph/context_aclgraph.cc`).
 
-use std::cmp::Reverse;
-
 use ascend_rs_sys::{
     ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC, ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT,
-    ACL_ERROR_RT_EVENT_CAPTURED, ACL_ERROR_RT_MODEL_UPDATE_FAILED, ACL_ERROR_RT_PARAM_INVALID,
-    ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED,
-    ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED, ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD,
-    ACL_ERROR_RT_STREAM_CAPTURED, ACL_ERROR_RT_STREAM_NOT_CAPTURED, ACL_ERROR_RT_STREAM_UNJOINED,
+    ACL_ERROR_RT_EVENT_CAPTURED, ACL_ERROR_RT_PARAM_INVALID, ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT,
+    ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED, ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED,
+    ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD, ACL_ERROR_RT_STREAM_CAPTURED,
+    ACL_ERROR_RT_STREAM_NOT_CAPTURED, ACL_ERROR_RT_STREAM_UNJOINED,
     ACL_ERROR_STREAM_CAPTURE_CONFLICT, ACL_ERROR_STREAM_TASK_GROUP_STATUS,
 };
 use smallvec::SmallVec;
 
-use super::{Due, Sim, is_device};
-use crate::model::capture::{GLOBAL, Member, Model, RELAXED, State, Step, THREAD_LOCAL, TaskGroup};
+use super::Sim;
+use crate::model::capture::{GLOBAL, Member, Model, RELAXED, State, Step, THREAD_LOCAL};
 use crate::model::error::{Result, fail};
 use crate::model::event::Mark;
-use crate::model::ledger::HazardKind;
-use crate::model::memory::device_of;
-use crate::model::stream::{Command, Pending};
-use crate::model::work::{Access, Work};
+use crate::model::work::Access;
 
 impl Sim {
     /// A model.
@@ -206,30 +201,6 @@ impl Sim {
         Ok(())
     }
 
-    /// What is behind a range now: the numbers of its allocation or mappings.
-    fn owners(&self, access: &Access) -> SmallVec<[u64; 2]> {
-        let mut owners = SmallVec::new();
-        if !is_device(access.addr) {
-            return owners;
-        }
-        if let Some(device) = device_of(access.addr) {
-            let memory = self.devices.get(device as usize).map(|it| &it.memory);
-            owners.extend(
-                memory
-                    .and_then(|it| it.find(access.addr))
-                    .map(|(_, it)| it.owner),
-            );
-            return owners;
-        }
-        let end = access.addr + access.len.max(1);
-        let mut at = access.addr;
-        while let Some((start, mapping)) = self.vmm.find(at).filter(|_| at < end) {
-            owners.push(mapping.owner);
-            at = start + mapping.len;
-        }
-        owners
-    }
-
     /// Captures a step instead of doing it.
     pub(super) fn capture(&mut self, model: u64, stream: u64, step: Step) {
         let owners = match &step {
@@ -323,210 +294,6 @@ impl Sim {
             member.loose = stream != origin;
         }
         Ok(true)
-    }
-
-    /// Begins a group of tasks that can be replaced later.
-    pub fn task_group_begin(&mut self, stream: u64) -> Result<()> {
-        let Some(model) = self.stream(stream)?.capture else {
-            return fail(
-                ACL_ERROR_RT_STREAM_NOT_CAPTURED,
-                "the stream is not being captured",
-            );
-        };
-        let Some(model) = self.models.get_mut(model) else {
-            return fail(ACL_ERROR_RT_PARAM_INVALID, "unknown model");
-        };
-        let first = model.nodes.len();
-        match model.member(stream) {
-            Some(member) if member.group.is_none() => {
-                member.group = Some(first);
-                Ok(())
-            }
-            _ => fail(
-                ACL_ERROR_STREAM_TASK_GROUP_STATUS,
-                "a task group is open already",
-            ),
-        }
-    }
-
-    /// Ends the group that is open on a stream.
-    pub fn task_group_end(&mut self, stream: u64) -> Result<u64> {
-        let Some(handle) = self.stream(stream)?.capture else {
-            return fail(
-                ACL_ERROR_RT_STREAM_NOT_CAPTURED,
-                "the stream is not being captured",
-            );
-        };
-        let Some(model) = self.models.get_mut(handle) else {
-            return fail(ACL_ERROR_RT_PARAM_INVALID, "unknown model");
-        };
-        let end = model.nodes.len();
-        match model.member(stream).and_then(|member| member.group.take()) {
-            Some(first) => Ok(self.groups.insert(TaskGroup {
-                model: handle,
-                first,
-                end,
-            })),
-            None => fail(ACL_ERROR_STREAM_TASK_GROUP_STATUS, "no task group is open"),
-        }
-    }
-
-    /// Tasks put on the stream from now on replace those of a group.
-    pub fn task_update_begin(&mut self, stream: u64, group: u64) -> Result<()> {
-        self.forbid_in_capture(stream)?;
-        let Some(group) = self.groups.get(group).copied() else {
-            return fail(ACL_ERROR_RT_PARAM_INVALID, "unknown task group");
-        };
-        if self.model(group.model)?.state != State::Ready {
-            return fail(
-                ACL_ERROR_RT_PARAM_INVALID,
-                "the model's capture has not ended",
-            );
-        }
-        let it = self.stream_mut(stream)?;
-        if it.update.is_some() {
-            return fail(
-                ACL_ERROR_STREAM_TASK_GROUP_STATUS,
-                "an update is open already",
-            );
-        }
-        it.update = Some((group, group.first));
-        Ok(())
-    }
-
-    /// Ends an update; it must have replaced every task of the group.
-    pub fn task_update_end(&mut self, stream: u64) -> Result<()> {
-        self.forbid_in_capture(stream)?;
-        match self.stream_mut(stream)?.update.take() {
-            Some((group, next)) if next == group.end => Ok(()),
-            Some(_) => fail(
-                ACL_ERROR_RT_MODEL_UPDATE_FAILED,
-                "fewer tasks than the group has",
-            ),
-            None => fail(ACL_ERROR_STREAM_TASK_GROUP_STATUS, "no update is open"),
-        }
-    }
-
-    /// Replaces the next task of the group a stream is updating.
-    pub(super) fn update(
-        &mut self,
-        stream: u64,
-        group: TaskGroup,
-        next: usize,
-        work: Work,
-    ) -> Result<()> {
-        if next >= group.end {
-            return fail(
-                ACL_ERROR_RT_MODEL_UPDATE_FAILED,
-                "more tasks than the group has",
-            );
-        }
-        let owners = work.accesses.iter().map(|it| self.owners(it)).collect();
-        let node = self
-            .models
-            .get_mut(group.model)
-            .and_then(|it| it.nodes.get_mut(next));
-        if let Some(node) = node {
-            node.step = Step::Task(work);
-            node.owners = owners;
-        }
-        self.stream_mut(stream)?.update = Some((group, next + 1));
-        Ok(())
-    }
-
-    /// Puts all tasks of a model on a stream. They use the addresses that were
-    /// captured, whatever is there now.
-    pub fn replay(&mut self, handle: u64, stream: u64) -> Result<()> {
-        let model = self.model(handle)?.clone();
-        if model.state != State::Ready {
-            return fail(
-                ACL_ERROR_RT_PARAM_INVALID,
-                "the model's capture has not ended",
-            );
-        }
-        if self.stream(stream)?.capture.is_some() {
-            return fail(ACL_ERROR_RT_STREAM_CAPTURED, "the stream is being captured");
-        }
-        let device = self.stream(stream)?.device;
-        self.healthy(device)?;
-        let waits = model
-            .nodes
-            .iter()
-            .any(|node| matches!(node.step, Step::WaitValue { .. }));
-        let in_order = waits || !self.stream(stream)?.blocked.is_empty();
-        let base = self.stream(stream)?.tail.max(self.clock.now());
-        let mut ends = Vec::with_capacity(model.nodes.len());
-        let mut tail = base;
-        for node in model.nodes {
-            let start = node.after.iter().map(|&before: &usize| ends[before]).max();
-            let start = start.unwrap_or(base);
-            let work = match node.step {
-                Step::WaitValue { addr, value, flag } => {
-                    self.block(stream, Command::WaitValue { addr, value, flag })?;
-                    ends.push(start);
-                    continue;
-                }
-                Step::Task(work) => self.checked(device, work, &node.owners),
-            };
-            if in_order {
-                self.submit(stream, work)?;
-                ends.push(start);
-                continue;
-            }
-            self.device(device).ledger.tasks += 1;
-            let end = start.saturating_add(work.nanoseconds);
-            ends.push(end);
-            tail = tail.max(end);
-            let (accesses, name) = (work.accesses.clone(), work.name);
-            self.stream_mut(stream)?.pending.push_back(Pending {
-                end,
-                accesses,
-                name,
-            });
-            if let Some(action) = work.action {
-                let sequence = self.next_number();
-                let accesses = work.accesses;
-                self.due.push(Reverse(Due {
-                    end,
-                    sequence,
-                    stream,
-                    accesses,
-                    action,
-                }));
-            }
-        }
-        if !in_order {
-            self.stream_mut(stream)?.tail = tail;
-        }
-        Ok(())
-    }
-
-    /// Reports ranges of a replayed task that are not what was captured; a task
-    /// whose memory is not mapped does nothing but take its time.
-    fn checked(&mut self, device: u32, mut work: Work, owners: &[SmallVec<[u64; 2]>]) -> Work {
-        for (access, captured) in work.accesses.clone().iter().zip(owners) {
-            if !self.mapped(access) {
-                let Access { addr, len } = *access;
-                self.hazard(HazardKind::UnmappedAccess, device, addr, len, work.name);
-                work.action = None;
-            } else if self.owners(access) != *captured {
-                let Access { addr, len } = *access;
-                self.hazard(HazardKind::StaleReplay, device, addr, len, work.name);
-            }
-        }
-        work
-    }
-
-    /// Destroys a model.
-    pub fn destroy_model(&mut self, model: u64) -> Result<()> {
-        if self.model(model)?.state != State::Ready {
-            return fail(
-                ACL_ERROR_RT_PARAM_INVALID,
-                "the model's capture has not ended",
-            );
-        }
-        self.models.remove(model);
-        Ok(())
     }
 }
 

@@ -2,12 +2,15 @@
 //! the state, the passing of time and the effects of tasks; the calls are in
 //! the files beside it, by topic.
 
+mod aliasing;
 mod capture;
 mod devices;
 mod events;
 pub mod memory;
+mod replay;
 mod sharing;
 mod streams;
+mod task_groups;
 mod virtual_memory;
 
 use std::cmp::Reverse;

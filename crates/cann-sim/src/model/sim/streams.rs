@@ -13,7 +13,7 @@ use crate::model::cost::CallKind;
 use crate::model::error::{Result, fail};
 use crate::model::event::Mark;
 use crate::model::ledger::HazardKind;
-use crate::model::stream::{Command, Stream};
+use crate::model::stream::{Command, Pending, Stream};
 use crate::model::work::{Access, Action, Work};
 
 impl Sim {
@@ -119,25 +119,47 @@ impl Sim {
         Ok(())
     }
 
-    /// Gives a task its place in time.
+    /// Gives a task its place in time, after all that is on its stream.
     fn start(&mut self, stream: u64, work: Work) {
         let now = self.clock.now();
         let Some(it) = self.streams.get_mut(stream) else {
             return;
         };
-        let end = it.push(now, &work);
+        let start = it.tail.max(now);
+        it.tail = start.saturating_add(work.nanoseconds);
+        self.place(stream, start, work);
+    }
+
+    /// Makes a task pending from a time on; its effect comes at its end.
+    /// Returns when that is.
+    pub(super) fn place(&mut self, stream: u64, start: u64, work: Work) -> u64 {
+        let end = start.saturating_add(work.nanoseconds);
+        let task = Pending {
+            start,
+            end,
+            accesses: work.accesses,
+            name: work.name,
+        };
+        if self.vmm.any_aliases() {
+            let device = self.streams.get(stream).map_or(0, |it| it.device);
+            self.check_aliases(device, &task);
+        }
         if let Some(action) = work.action {
-            let sequence = self.next_number();
-            let accesses = work.accesses;
             let due = Due {
                 end,
-                sequence,
+                sequence: self.next_number(),
                 stream,
-                accesses,
+                accesses: task.accesses.clone(),
                 action,
             };
             self.due.push(Reverse(due));
         }
+        let now = self.clock.now();
+        if let Some(it) = self.streams.get_mut(stream) {
+            it.forget_completed(now);
+            it.pending.push_back(task);
+        }
+        end
     }
 
     /// Makes a stream wait for a value in memory.

@@ -12,12 +12,15 @@ use ascend_rs_sys::{
     ACL_ERROR_RT_DRV_INTERNAL_ERROR, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_PARAM_INVALID,
 };
 
+mod parts;
+
 use super::address_space::AddressSpace;
 use super::config::Alias;
 use super::cost::PAGE;
 use super::error::{Result, fail};
-use super::memory::Pages;
 use super::table::{Table, Tag};
+
+pub use parts::{Mapping, Physical, Place, Released, Reservation};
 
 /// First address of the window of reservations (16 TiB).
 pub const WINDOW_BASE: u64 = 16 << 40;
@@ -28,65 +31,6 @@ pub const WINDOW_LEN: u64 = 8 << 40;
 /// Largest reservation.
 pub const MAX_RESERVATION: u64 = 128 << 30;
 
-/// Where the pages of a handle lie.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// On a device.
-    Device(u32),
-    /// In host memory.
-    Host,
-}
-
-/// A physical handle.
-#[derive(Debug, Clone)]
-pub struct Physical {
-    /// Where its pages lie.
-    pub place: Place,
-    /// Bytes.
-    pub len: u64,
-    /// Its pages.
-    pub pages: Pages,
-    /// `aclrtMemAttr` it was made with.
-    pub attr: u32,
-    /// Addresses it is mapped at.
-    pub mapped: Vec<u64>,
-    /// References by the owner: 1, more after `aclrtMemRetainAllocationHandle`,
-    /// 0 when only mappings keep it.
-    pub references: u32,
-    /// Number it is shared under, once exported.
-    pub exported: Option<u64>,
-    /// True if another process owns the pages.
-    pub imported: bool,
-}
-
-/// A mapping of a whole handle.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mapping {
-    /// Bytes.
-    pub len: u64,
-    /// The handle.
-    pub handle: u64,
-    /// Where the pages lie.
-    pub place: Place,
-    /// Number that no other allocation or mapping ever has.
-    pub owner: u64,
-    /// False until access is granted to a mapping made without.
-    pub accessible: bool,
-}
-
-/// A reserved range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reservation {
-    /// Bytes.
-    pub len: u64,
-    /// Bytes taken from the window.
-    taken: u64,
-    /// Number of mappings inside it.
-    pub mappings: u32,
-    /// What all mappings have in common, set by the first: place and origin.
-    bound: Option<(Place, bool)>,
-}
-
 /// All virtual memory of a process.
 #[derive(Debug)]
 pub struct Vmm {
@@ -95,21 +39,7 @@ pub struct Vmm {
     mappings: BTreeMap<u64, Mapping>,
     handles: Table<Physical>,
     alias: Alias,
-}
-
-/// What became of a handle's pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Released {
-    /// Where they lay.
-    pub place: Place,
-    /// Bytes.
-    pub len: u64,
-    /// Their size.
-    pub pages: Pages,
-    /// True if another process owns them.
-    pub imported: bool,
-    /// The handle.
-    pub handle: u64,
+    aliased: usize,
 }
 
 const INVALID: i32 = ACL_ERROR_RT_PARAM_INVALID;
@@ -124,6 +54,7 @@ impl Vmm {
             mappings: BTreeMap::new(),
             handles: Table::new(Tag::Physical),
             alias,
+            aliased: 0,
         }
     }
 
@@ -324,6 +255,7 @@ impl Vmm {
         }
         if let Some(physical) = self.handles.get_mut(handle) {
             physical.mapped.push(addr);
+            self.aliased += usize::from(physical.mapped.len() == 2);
         }
         Ok(mapping)
     }
@@ -360,6 +292,7 @@ impl Vmm {
         }
         if let Some(physical) = self.handles.get_mut(mapping.handle) {
             physical.mapped.retain(|&at| at != addr);
+            self.aliased -= usize::from(physical.mapped.len() == 1);
         }
         Ok((mapping, self.reap(mapping.handle)))
     }
@@ -380,6 +313,33 @@ impl Vmm {
         if let Some(mapping) = self.mappings.get_mut(&addr) {
             mapping.accessible = false;
         }
+    }
+
+    /// True if a handle is mapped more than once.
+    pub fn any_aliases(&self) -> bool {
+        self.aliased > 0
+    }
+
+    /// Other addresses of the pages behind a range, each with its bytes. Empty
+    /// unless a handle is mapped more than once.
+    pub fn aliases(&self, addr: u64, len: u64) -> Vec<(u64, u64)> {
+        let mut found = Vec::new();
+        if !self.any_aliases() {
+            return found;
+        }
+        let end = addr.saturating_add(len);
+        let mut at = addr;
+        while at < end
+            && let Some((start, mapping)) = self.find(at)
+        {
+            let part = (start + mapping.len).min(end) - at;
+            if let Some(physical) = self.handles.get(mapping.handle) {
+                let others = physical.mapped.iter().filter(|&&other| other != start);
+                found.extend(others.map(|other| (other + (at - start), part)));
+            }
+            at += part;
+        }
+        found
     }
 
     /// Marks a handle as shared under a number.

@@ -1,0 +1,77 @@
+//! What virtual memory is made of: handles, mappings, reservations.
+
+use crate::model::memory::Pages;
+
+/// Where the pages of a handle lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// On a device.
+    Device(u32),
+    /// In host memory.
+    Host,
+}
+
+/// A physical handle.
+#[derive(Debug, Clone)]
+pub struct Physical {
+    /// Where its pages lie.
+    pub place: Place,
+    /// Bytes.
+    pub len: u64,
+    /// Its pages.
+    pub pages: Pages,
+    /// `aclrtMemAttr` it was made with.
+    pub attr: u32,
+    /// Addresses it is mapped at.
+    pub mapped: Vec<u64>,
+    /// References by the owner: 1, more after `aclrtMemRetainAllocationHandle`,
+    /// 0 when only mappings keep it.
+    pub references: u32,
+    /// Number it is shared under, once exported.
+    pub exported: Option<u64>,
+    /// True if another process owns the pages.
+    pub imported: bool,
+}
+
+/// A mapping of a whole handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapping {
+    /// Bytes.
+    pub len: u64,
+    /// The handle.
+    pub handle: u64,
+    /// Where the pages lie.
+    pub place: Place,
+    /// Number that no other allocation or mapping ever has.
+    pub owner: u64,
+    /// False until access is granted to a mapping made without.
+    pub accessible: bool,
+}
+
+/// A reserved range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reservation {
+    /// Bytes.
+    pub len: u64,
+    /// Bytes taken from the window.
+    pub(super) taken: u64,
+    /// Number of mappings inside it.
+    pub mappings: u32,
+    /// What all mappings have in common, set by the first: place and origin.
+    pub(super) bound: Option<(Place, bool)>,
+}
+
+/// What became of a handle's pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Released {
+    /// Where they lay.
+    pub place: Place,
+    /// Bytes.
+    pub len: u64,
+    /// Their size.
+    pub pages: Pages,
+    /// True if another process owns them.
+    pub imported: bool,
+    /// The handle.
+    pub handle: u64,
+}
