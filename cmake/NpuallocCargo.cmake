@@ -42,12 +42,11 @@ add_custom_target(
   COMMENT "Building the Rust core (${NPUALLOC_CARGO_PROFILE})"
   USES_TERMINAL VERBATIM)
 
-add_library(npualloc_rust STATIC IMPORTED GLOBAL)
+add_library(npualloc::rust STATIC IMPORTED GLOBAL)
 set_target_properties(
-  npualloc_rust
+  npualloc::rust
   PROPERTIES IMPORTED_LOCATION "${NPUALLOC_RUST_LIBRARY}"
              INTERFACE_INCLUDE_DIRECTORIES
              "${PROJECT_SOURCE_DIR}/include;${NPUALLOC_GENERATED_INCLUDE}")
-target_link_libraries(npualloc_rust INTERFACE Threads::Threads ${CMAKE_DL_LIBS} m)
-add_dependencies(npualloc_rust npualloc_cargo)
-add_library(npualloc::rust ALIAS npualloc_rust)
+target_link_libraries(npualloc::rust INTERFACE Threads::Threads ${CMAKE_DL_LIBS} m)
+add_dependencies(npualloc::rust npualloc_cargo)

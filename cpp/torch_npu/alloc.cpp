@@ -1,7 +1,10 @@
 // Allocation and deletion: the hot path.
 #include "../c10/convert.h"
 #include "driver.h"
+#include "host.h"
+#include "mstx.h"
 #include "npu_allocator.h"
+#include "settings.h"
 
 namespace npualloc::torch_npu_plugin {
 
@@ -11,8 +14,6 @@ namespace {
 
 using c10_backend::kOneExaByte;
 using c10_backend::throw_too_large;
-
-constexpr std::size_t kDefaultPad = 32;
 
 int current_device() {
   int device = 0;
@@ -45,16 +46,6 @@ void* allocate_uncached(std::size_t bytes) {
   return ptr;
 }
 
-npualloc::Allocator* make_core(const std::string& config, std::size_t pad) {
-  return new npualloc::Allocator(driver_table(), {config, pad});
-}
-
-// Throws torch_npu's own error when it does not accept the environment's settings: an empty text
-// makes it read them and has no effect itself.
-void let_wheel_read_settings() {
-  c10::CachingAllocator::AcceleratorAllocatorConfig::callDeviceConfigParserHook("");
-}
-
 }  // namespace
 
 void delete_block(void* ptr) {
@@ -62,49 +53,53 @@ void delete_block(void* ptr) {
   the_allocator.load(std::memory_order_acquire)->free_block(ptr);
 }
 
-NpuAllocator::NpuAllocator(stock::NPUAllocator* wheel, std::string config)
-    : wheel_(wheel), config_(std::move(config)) {
-  try {
-    core_ = make_core(config_, kDefaultPad);
-  } catch (const InvalidArgument& error) {
-    // As with the stock allocator, the first use says so.
-    config_error_ = error.what();
-    core_ = make_core("", kDefaultPad);
-  }
-}
+NpuAllocator::NpuAllocator() : core_(new npualloc::Allocator(idle_driver_table())) {}
 
 void NpuAllocator::init(int device_count) {
+  host::read_settings();
   const std::lock_guard<std::mutex> lock(init_mutex_);
-  let_wheel_read_settings();
-  TORCH_CHECK(config_error_.empty(), config_error_, PTA_ERROR(ErrCode::VALUE));
-  if (device_count > 0 && core().device_count() == 0 && pad_bytes() != kDefaultPad) {
-    // The part is known only now, and nothing was allocated yet.
-    core_ = make_core(config_, pad_bytes());
+  if (device_count > 0 && core().device_count() == 0) {
+    // Nothing was allocated yet. As with the stock allocator, bad settings are the first use's
+    // error.
+    try {
+      auto core = std::make_unique<npualloc::Allocator>(
+          driver_table(), AllocatorOptions{environment_config(), pad_bytes()});
+      for (const std::string& settings : early_settings_) core->apply_settings(settings);
+      core_ = core.release();
+    } catch (const InvalidArgument& error) {
+      TORCH_CHECK(false, error.what(), PTA_ERROR(ErrCode::VALUE));
+    }
+    early_settings_.clear();
+    if (tracked_.load()) core().attach_trace_trackers();
+    update_detailed();
   }
   check(core().init(device_count));
-  // The wheel's allocator releases operator workspaces for us, for which it must know its devices.
-  wheel_->init(device_count);
+  host::init(device_count);
 }
 
-void* NpuAllocator::allocate_detailed(int device, size_t size, aclrtStream stream) const {
+void* NpuAllocator::allocate_detailed(int device, size_t size, aclrtStream stream,
+                                      bool external) const {
   const ffi::MempoolId pool = routes_.find(device, stream);
   const std::uintptr_t context = contexts_.gather(stock::RecordContext::STATE);
   const AllocOutcome outcome =
       core().allocate_in(device, size, reinterpret_cast<std::uintptr_t>(stream), pool, context);
   deliver_trace();
   check(outcome.status, outcome.code);
+  reports::allocated(core(), outcome.addr, external);
   return reinterpret_cast<void*>(outcome.addr);
 }
 
-void NpuAllocator::free_detailed(void* ptr) const {
+void NpuAllocator::free_detailed(void* ptr, bool external) const {
+  const reports::Free report(core(), reinterpret_cast<std::uintptr_t>(ptr), external);
   const std::uintptr_t context = contexts_.gather(stock::RecordContext::ALL);
   const Outcome outcome = core().deallocate_with(reinterpret_cast<std::uintptr_t>(ptr), context);
   deliver_trace();
   check(outcome);
+  report.done();
 }
 
 void NpuAllocator::update_detailed() {
-  detailed_.store(!routes_.empty() || history_.load() || tracked_.load(),
+  detailed_.store(!routes_.empty() || history_.load() || tracked_.load() || mstx::enabled(),
                   std::memory_order_release);
 }
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "host.h"
 #include "ipc.h"
 #include "npu_allocator.h"
 #include "soc.h"
@@ -214,14 +215,11 @@ std::int32_t run_free_callbacks_fn(void*, std::int32_t, std::int32_t* freed) {
   });
 }
 
-// Operator workspaces belong to an allocator the wheel hides. Its own caching allocator, idle here,
-// returns them when it is told to empty its cache.
 std::int32_t release_external_caches_fn(void*, std::int32_t device) {
   return guarded([&] {
-    const NpuAllocator* allocator = the_allocator.load(std::memory_order_acquire);
-    if (allocator == nullptr || !runtime_is_up()) return acl::kSuccess;
+    if (!runtime_is_up()) return acl::kSuccess;
     const DeviceScope scope(device);
-    allocator->wheel().FreeDeviceCachedMemory(device);
+    host::release_workspaces(device, check_error_enabled);
     return acl::kSuccess;
   });
 }
@@ -321,20 +319,29 @@ const acl::Api& api() {
   return loaded;
 }
 
+DriverTable idle_driver_table() {
+  DriverTable table{};
+  table.malloc = &malloc_fn;
+  table.free = &free_fn;
+  table.memory_info = &memory_info_fn;
+  table.synchronize_device = &synchronize_device_fn;
+  table.event_create = &event_create_fn;
+  table.event_destroy = &event_destroy_fn;
+  table.event_record = &event_record_fn;
+  table.event_query = &event_query_fn;
+  table.event_synchronize = &event_synchronize_fn;
+  table.run_free_callbacks = &run_free_callbacks_fn;
+  table.release_external_caches = &release_external_caches_fn;
+  table.is_capturing = &is_capturing_fn;
+  table.pool_malloc = &pool_malloc_fn;
+  table.pool_free = &pool_free_fn;
+  table.context_drop = &context_drop_fn;
+  return table;
+}
+
 const DriverTable& driver_table() {
   static const DriverTable made = [] {
-    DriverTable table{};
-    table.malloc = &malloc_fn;
-    table.free = &free_fn;
-    table.memory_info = &memory_info_fn;
-    table.synchronize_device = &synchronize_device_fn;
-    table.event_create = &event_create_fn;
-    table.event_destroy = &event_destroy_fn;
-    table.event_record = &event_record_fn;
-    table.event_query = &event_query_fn;
-    table.event_synchronize = &event_synchronize_fn;
-    table.run_free_callbacks = &run_free_callbacks_fn;
-    table.release_external_caches = &release_external_caches_fn;
+    DriverTable table = idle_driver_table();
     if (api().has_virtual_memory()) {
       table.reserve_address = &reserve_address_fn;
       table.release_address = &release_address_fn;
@@ -343,10 +350,6 @@ const DriverTable& driver_table() {
       table.map = &map_fn;
       table.unmap = &unmap_fn;
     }
-    table.is_capturing = &is_capturing_fn;
-    table.pool_malloc = &pool_malloc_fn;
-    table.pool_free = &pool_free_fn;
-    table.context_drop = &context_drop_fn;
     return table;
   }();
   return made;

@@ -19,6 +19,10 @@ const acl::Api& api();
 // Lives as long as the process.
 const DriverTable& driver_table();
 
+// For an allocator without devices: made without looking at the runtime, which may not be loaded
+// yet.
+DriverTable idle_driver_table();
+
 // Throws this thread's kept exception, when there is one.
 void rethrow_foreign();
 

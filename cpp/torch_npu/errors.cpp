@@ -3,6 +3,7 @@
 
 #include "../c10/convert.h"
 #include "driver.h"
+#include "host.h"
 #include "npu_allocator.h"
 
 namespace npualloc::torch_npu_plugin {
@@ -31,7 +32,7 @@ void NpuAllocator::raise(Status status, std::int32_t code) const {
     NPU_CHECK_ERROR(code, message.c_str());
   }
   if (status == Status::OutOfMemory || status == Status::Rejected) {
-    ASCEND_LOGE("%s", message.c_str());
+    host::log_out_of_memory(message);
     const OomReport report = ffi::last_oom_report();
     std::vector<stock::OutOfMemoryObserver> oom_observers;
     std::vector<stock::OomRejectionObserver> rejection_observers;

@@ -10,6 +10,7 @@
 #include "npualloc/allocator.h"
 #include "pch.h"
 #include "pool_routes.h"
+#include "reports.h"
 
 namespace npualloc::torch_npu_plugin {
 
@@ -19,9 +20,9 @@ namespace stock = c10_npu::NPUCachingAllocator;
 // a failed call changes nothing.
 class NpuAllocator final : public stock::NPUAllocator {
  public:
-  // `wheel` is the allocator torch_npu registered; it keeps owning operator workspaces.
-  // A bad `config` is an error of the first `init`.
-  NpuAllocator(stock::NPUAllocator* wheel, std::string config);
+  // Has no devices and calls nothing of torch_npu or the runtime: both may still be loading. The
+  // environment's settings are read by the first `init`.
+  NpuAllocator();
 
   // alloc.cpp
   void init(int device_count) override;
@@ -90,6 +91,10 @@ class NpuAllocator final : public stock::NPUAllocator {
   std::shared_ptr<void> getIpcDevPtr(std::string handle) override;
   void buildServerMemMapForHccl(int device, std::shared_ptr<c10d_npu::HCCLComm> comm) override;
 
+  // settings.cpp
+  // Settings made at run time. Throws c10::Error for bad ones and changes nothing.
+  void apply_settings(const std::string& settings);
+
   // uce.cpp
   bool checkUceInMemPool(int device) override;
   bool checkBlockIsSafe(const c10::DataPtr& ptr) override;
@@ -109,19 +114,23 @@ class NpuAllocator final : public stock::NPUAllocator {
 
   // The core; lives as long as the process.
   const ffi::Allocator& core() const noexcept { return core_->core(); }
-  stock::NPUAllocator& wheel() const noexcept { return *wheel_; }
-  const std::string& config() const noexcept { return config_; }
   const PoolAllocators& pool_allocators() const noexcept { return pool_allocators_; }
 
   // Frees a block by its start.
   void free_block(void* ptr) const {
-    if (C10_UNLIKELY(detailed_.load(std::memory_order_relaxed))) return free_detailed(ptr);
+    if (C10_UNLIKELY(takes_long_way())) return free_detailed(ptr);
     check(core().deallocate(reinterpret_cast<std::uintptr_t>(ptr)));
   }
 
+  // The same for graph engines, which the profiler tells apart (fork/blocks.cpp).
+  void* allocate_external(int device, size_t size, aclrtStream stream) const {
+    return allocate_detailed(device, size, stream, true);
+  }
+  void free_external(void* ptr) const { free_detailed(ptr, true); }
+
  private:
   void* allocate_on(int device, size_t size, aclrtStream stream) const {
-    if (C10_UNLIKELY(detailed_.load(std::memory_order_relaxed))) {
+    if (C10_UNLIKELY(takes_long_way())) {
       return allocate_detailed(device, size, stream);
     }
     const AllocOutcome outcome =
@@ -129,9 +138,12 @@ class NpuAllocator final : public stock::NPUAllocator {
     check(outcome.status, outcome.code);
     return reinterpret_cast<void*>(outcome.addr);
   }
-  // The same with private pools, contexts and trackers.
-  void* allocate_detailed(int device, size_t size, aclrtStream stream) const;
-  void free_detailed(void* ptr) const;
+  bool takes_long_way() const noexcept {
+    return detailed_.load(std::memory_order_relaxed) || reports::watched();
+  }
+  // The same with private pools, contexts, trackers and reports.
+  void* allocate_detailed(int device, size_t size, aclrtStream stream, bool external = false) const;
+  void free_detailed(void* ptr, bool external = false) const;
   void update_detailed();
   // Hands new trace entries to the trackers.
   void deliver_trace() const;
@@ -141,10 +153,8 @@ class NpuAllocator final : public stock::NPUAllocator {
   void assert_valid_device(int device) const;
   void assert_initialized_device(int device) const;
 
-  stock::NPUAllocator* const wheel_;
-  const std::string config_;
-  // Why `config_` can't be used; empty when it can.
-  std::string config_error_;
+  // Settings made at run time before the first `init`.
+  std::vector<std::string> early_settings_;
   // Never destroyed: blocks are freed until the very end of the process.
   npualloc::Allocator* core_;
   std::mutex init_mutex_;
@@ -155,7 +165,8 @@ class NpuAllocator final : public stock::NPUAllocator {
   std::unordered_map<std::uintptr_t, void*> works_;
   std::size_t works_sweep_at_ = 1024;
 
-  // Whether any scope, history or tracker is active: without them requests take the short way.
+  // Whether any scope, history, tracker or memory tool is active: without them requests take the
+  // short way.
   std::atomic<bool> detailed_{false};
   PoolRoutes routes_;
   PoolAllocators pool_allocators_;

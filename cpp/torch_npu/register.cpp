@@ -5,10 +5,11 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "driver.h"
 #include "npu_allocator.h"
 #include "plugin.h"
 #include "rust/cxx.h"
-#include "settings.h"
+#include "wheel.h"
 
 namespace npualloc::torch_npu_plugin {
 
@@ -36,7 +37,9 @@ void register_allocator() {
       "npualloc: the NPU is initialised already; load npualloc after `import torch_npu` and "
       "before the first use of an NPU");
   force_uncached();  // A bad value is reported here rather than at the first allocation.
-  auto* mine = new NpuAllocator(wheel, environment_config());
+  driver_table();    // A runtime that lacks a function is reported here too.
+  meet_wheel(wheel);
+  auto* mine = new NpuAllocator();
   the_allocator.store(mine, std::memory_order_release);
   stock::allocator.store(mine);
   // The same priority as the stock allocator's: what replaces that one later can replace this one

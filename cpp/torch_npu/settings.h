@@ -9,7 +9,4 @@ namespace npualloc::torch_npu_plugin {
 // c10::Error when both are.
 std::string environment_config();
 
-// From now on `torch.npu.memory._set_allocator_settings` also reaches the registered allocator.
-void follow_settings();
-
 }  // namespace npualloc::torch_npu_plugin

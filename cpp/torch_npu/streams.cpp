@@ -1,4 +1,5 @@
 // Uses of a block by other streams, and collectives that give memory back early.
+#include "host.h"
 #include "npu_allocator.h"
 
 namespace npualloc::torch_npu_plugin {
@@ -34,6 +35,9 @@ void NpuAllocator::recordStream(const c10::DataPtr& ptr, c10_npu::NPUStream stre
   TORCH_INTERNAL_ASSERT(outcome.status != Status::InvalidPointer, "No allocated block can be found",
                         PTA_ERROR(ErrCode::NOT_FOUND));
   check(outcome);
+  if (C10_UNLIKELY(reports::sanitizing())) {
+    host::trace_record_stream(block_address(ptr), stream.stream(false));
+  }
 }
 
 void NpuAllocator::eraseStream(const c10::DataPtr& ptr, c10_npu::NPUStream stream) {
@@ -48,6 +52,9 @@ void NpuAllocator::eraseStream(const c10::DataPtr& ptr, c10_npu::NPUStream strea
   // stream that says nothing: its memory could be given out there before the collective is done.
   if (view.stream != current_stream(view.device)) return;
   check(core().erase_stream(view.addr, token(stream)));
+  if (C10_UNLIKELY(reports::sanitizing())) {
+    host::trace_erase_stream(view.addr, stream.stream(false));
+  }
 }
 
 void* NpuAllocator::getBlockPtr(const c10::DataPtr& ptr) {
@@ -86,7 +93,11 @@ void NpuAllocator::eraseStreamWithBlockPtr(void* block_ptr, c10_npu::NPUStream s
   check(view.status, 0);
   if (view.stream != current_stream(view.device)) return;
   const Outcome outcome = core().erase_stream_by_handle(handle, token(stream));
-  if (outcome.status != Status::InvalidPointer) check(outcome);
+  if (outcome.status == Status::InvalidPointer) return;
+  check(outcome);
+  if (C10_UNLIKELY(reports::sanitizing())) {
+    host::trace_erase_stream(view.addr, stream.stream(false));
+  }
 }
 
 void NpuAllocator::cleanEvent() {

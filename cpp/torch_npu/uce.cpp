@@ -1,59 +1,20 @@
 // Uncorrectable memory errors: blocks hit by one are marked until they are written anew.
-#include <dlfcn.h>
-
+#include "host.h"
 #include "npu_allocator.h"
 
 namespace npualloc::torch_npu_plugin {
 
-namespace {
-
-// The ranges that the runtime reports as bad.
-std::vector<aclrtMemUceInfo> bad_ranges(int device) {
-  using Function = aclError (*)(int32_t, aclrtMemUceInfo*, size_t, size_t*);
-  static const auto function = reinterpret_cast<Function>([] {
-    void* runtime = dlopen("libascendcl.so", RTLD_NOW | RTLD_NOLOAD);
-    return runtime == nullptr ? nullptr : dlsym(runtime, "aclrtGetMemUceInfo");
-  }());
-  TORCH_CHECK_NOT_IMPLEMENTED(function != nullptr, "Failed to find function aclrtGetMemUceInfo",
-                              PTA_ERROR(ErrCode::NOT_FOUND));
-  std::vector<aclrtMemUceInfo> ranges(MAX_MEM_UCE_INFO_ARRAY_SIZE);
-  size_t count = 0;
-  NPU_CHECK_ERROR_WITHOUT_UCE(function(device, ranges.data(), ranges.size(), &count),
-                              "aclrtGetMemUceInfo");
-  ranges.resize(std::min(count, ranges.size()));
-  return ranges;
-}
-
-// Torch_npu checks copies for damaged blocks only while its own flag is set, which can be set from
-// Python alone. Its recovery functions are called from Python, so the interpreter is there.
-void set_unsafe_flag() {
-  using Ensure = int (*)();
-  using Release = void (*)(int);
-  using Run = int (*)(const char*);
-  const auto ensure = reinterpret_cast<Ensure>(dlsym(RTLD_DEFAULT, "PyGILState_Ensure"));
-  const auto release = reinterpret_cast<Release>(dlsym(RTLD_DEFAULT, "PyGILState_Release"));
-  const auto run = reinterpret_cast<Run>(dlsym(RTLD_DEFAULT, "PyRun_SimpleString"));
-  if (ensure == nullptr || release == nullptr || run == nullptr) return;
-  const int state = ensure();
-  const int failed = run("import torch_npu\ntorch_npu._C._set_npu_data_unsafe_flag(True)\n");
-  release(state);
-  TORCH_CHECK(failed == 0, "npualloc: torch_npu's unsafe flag could not be set",
-              PTA_ERROR(ErrCode::INTERNAL));
-}
-
-}  // namespace
-
 bool NpuAllocator::checkUceInMemPool(int device) {
   assert_valid_device(device);
-  bool found = false;
-  for (const aclrtMemUceInfo& range : bad_ranges(device)) {
+  std::vector<aclrtMemUceInfo> hits;
+  for (const aclrtMemUceInfo& range : host::bad_ranges(device)) {
     const ffi::CountOutcome outcome =
         core().mark_damaged(device, reinterpret_cast<std::uintptr_t>(range.addr), range.len);
     check(outcome.status, outcome.code);
-    found = found || outcome.value > 0;
+    if (outcome.value > 0) hits.push_back(range);
   }
-  if (found) set_unsafe_flag();
-  return found;
+  host::found_damage(hits);
+  return !hits.empty();
 }
 
 bool NpuAllocator::checkBlockIsSafe(const c10::DataPtr& ptr) {

@@ -1,0 +1,106 @@
+#include "reports.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "host.h"
+#include "mstx.h"
+
+namespace npualloc::torch_npu_plugin::reports {
+
+namespace {
+
+using Kind = host::MemoryReport::Kind;
+
+constexpr std::atomic<bool> kNoProfiler{false};
+constexpr bool kNoSanitizer = false;
+
+// Blocks freed while another stream used them: the profiler hears of them again when their events
+// have completed. Looked through at the next report.
+std::mutex pending_mutex;
+std::vector<BlockView> pending;
+
+DeviceStats stats_of(const ffi::Allocator& core, int device) {
+  DeviceStats stats;
+  (void)core.device_stats(device, stats);
+  return stats;
+}
+
+void report(const DeviceStats& stats, const BlockView& block, Kind kind, bool external) {
+  const auto size = static_cast<std::int64_t>(block.size);
+  host::report_memory({kind, external, block.device, block.addr,
+                       kind == Kind::Malloc ? size : -size, stats.allocated_bytes.aggregate.current,
+                       stats.reserved_bytes.aggregate.current, stats.active_bytes.aggregate.current,
+                       block.stream});
+}
+
+bool is_over(const ffi::Allocator& core, const BlockView& block) {
+  return core.describe_handle(block.handle).status != Status::Ok;
+}
+
+void report_completed(const ffi::Allocator& core) {
+  std::vector<BlockView> over;
+  {
+    const std::lock_guard<std::mutex> lock(pending_mutex);
+    const auto first_over =
+        std::stable_partition(pending.begin(), pending.end(),
+                              [&](const BlockView& block) { return !is_over(core, block); });
+    over.assign(first_over, pending.end());
+    pending.erase(first_over, pending.end());
+  }
+  for (const BlockView& block : over) {
+    report(stats_of(core, block.device), block, Kind::BlockFree, false);
+  }
+}
+
+}  // namespace
+
+constinit Switches switches{&kNoProfiler, &kNoSanitizer};
+
+bool wanted() { return watched() || mstx::enabled(); }
+
+void allocated(const ffi::Allocator& core, std::uintptr_t addr, bool external) {
+  if (!wanted()) return;
+  const BlockView block = core.describe_block(addr);
+  if (block.status != Status::Ok) return;
+  const DeviceStats stats = stats_of(core, block.device);
+  if (mstx::enabled()) {
+    mstx::allocated(block.device, addr, block.size,
+                    static_cast<std::uint64_t>(stats.reserved_bytes.aggregate.current));
+  }
+  if (profiling()) {
+    report_completed(core);
+    report(stats, block, Kind::Malloc, external);
+  }
+  if (sanitizing() && !external) host::trace_allocation(addr);
+}
+
+Free::Free(const ffi::Allocator& core, std::uintptr_t addr, bool external)
+    : core_(core), external_(external), wanted_(wanted()) {
+  if (!wanted_) return;
+  block_ = core.describe_block(addr);
+  wanted_ = block_.status == Status::Ok;
+  if (wanted_ && sanitizing() && !external) host::trace_deallocation(addr);
+}
+
+void Free::done() const {
+  if (!wanted_) return;
+  const DeviceStats stats = stats_of(core_, block_.device);
+  if (mstx::enabled()) {
+    mstx::freed(block_.device, block_.addr,
+                static_cast<std::uint64_t>(stats.reserved_bytes.aggregate.current));
+  }
+  if (!profiling()) return;
+  report_completed(core_);
+  if (is_over(core_, block_)) {
+    report(stats, block_, Kind::BlockFree, external_);
+  } else {
+    const std::lock_guard<std::mutex> lock(pending_mutex);
+    pending.push_back(block_);
+  }
+  report(stats, block_, Kind::Free, external_);
+}
+
+}  // namespace npualloc::torch_npu_plugin::reports

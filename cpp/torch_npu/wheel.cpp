@@ -1,0 +1,108 @@
+#include "wheel.h"
+
+#include <dlfcn.h>
+
+#include "got_hook.h"
+#include "host.h"
+#include "npu_allocator.h"
+#include "settings.h"
+
+namespace npualloc::torch_npu_plugin {
+
+namespace {
+
+// AcceleratorAllocatorConfig::parseArgs(std::string const&): torch_npu hands every settings text,
+// the environment's included, to this function of libc10 after it has checked the keys, and keeps
+// the rest to itself. So this import is where settings can be seen from outside the wheel.
+constexpr const char* kParseArgs =
+    "_ZN3c1016CachingAllocator26AcceleratorAllocatorConfig9parseArgsERKNSt7__cxx1112basic_"
+    "stringIcSt11"
+    "char_traitsIcESaIcEEE";
+
+stock::NPUAllocator* wheel = nullptr;
+
+void parse_args(c10::CachingAllocator::AcceleratorAllocatorConfig* config,
+                const std::string& settings) {
+  // Theirs first: what torch refuses must fail with torch's own error.
+  config->parseArgs(settings);
+  // When torch_npu first looks at its settings, the environment's text comes by. The core starts
+  // with it.
+  static std::atomic<bool> first{true};
+  if (first.exchange(false) && settings == environment_config()) return;
+  NpuAllocator* allocator = the_allocator.load(std::memory_order_acquire);
+  if (allocator != nullptr) allocator->apply_settings(settings);
+}
+
+}  // namespace
+
+void meet_wheel(stock::NPUAllocator* allocator) { wheel = allocator; }
+
+void follow_settings() {
+  if (redirect_import("libtorch_npu.so", kParseArgs, reinterpret_cast<void*>(&parse_args)) ==
+      nullptr) {
+    TORCH_WARN(
+        "npualloc: this torch_npu passes its settings another way; _set_allocator_settings will "
+        "not "
+        "reach the allocator");
+  }
+}
+
+namespace host {
+
+void read_settings() {
+  // An empty text makes torch_npu read the environment and has no effect itself.
+  c10::CachingAllocator::AcceleratorAllocatorConfig::callDeviceConfigParserHook("");
+}
+
+// The wheel's allocator releases operator workspaces for us, for which it must know its devices.
+void init(int device_count) { wheel->init(device_count); }
+
+// Operator workspaces belong to an allocator the wheel hides. Its own caching allocator, idle here,
+// returns them when it is told to empty its cache.
+void release_workspaces(int device, bool) { wheel->FreeDeviceCachedMemory(device); }
+
+std::vector<aclrtMemUceInfo> bad_ranges(int device) {
+  using Function = aclError (*)(int32_t, aclrtMemUceInfo*, size_t, size_t*);
+  static const auto function = reinterpret_cast<Function>([] {
+    void* runtime = dlopen("libascendcl.so", RTLD_NOW | RTLD_NOLOAD);
+    return runtime == nullptr ? nullptr : dlsym(runtime, "aclrtGetMemUceInfo");
+  }());
+  TORCH_CHECK_NOT_IMPLEMENTED(function != nullptr, "Failed to find function aclrtGetMemUceInfo",
+                              PTA_ERROR(ErrCode::NOT_FOUND));
+  std::vector<aclrtMemUceInfo> ranges(MAX_MEM_UCE_INFO_ARRAY_SIZE);
+  size_t count = 0;
+  NPU_CHECK_ERROR_WITHOUT_UCE(function(device, ranges.data(), ranges.size(), &count),
+                              "aclrtGetMemUceInfo");
+  ranges.resize(std::min(count, ranges.size()));
+  return ranges;
+}
+
+// Torch_npu checks copies for damaged blocks only while its own flag is set, which can be set from
+// Python alone. Its recovery functions are called from Python, so the interpreter is there.
+void found_damage(const std::vector<aclrtMemUceInfo>& ranges) {
+  if (ranges.empty()) return;
+  using Ensure = int (*)();
+  using Release = void (*)(int);
+  using Run = int (*)(const char*);
+  const auto ensure = reinterpret_cast<Ensure>(dlsym(RTLD_DEFAULT, "PyGILState_Ensure"));
+  const auto release = reinterpret_cast<Release>(dlsym(RTLD_DEFAULT, "PyGILState_Release"));
+  const auto run = reinterpret_cast<Run>(dlsym(RTLD_DEFAULT, "PyRun_SimpleString"));
+  if (ensure == nullptr || release == nullptr || run == nullptr) return;
+  const int state = ensure();
+  const int failed = run("import torch_npu\ntorch_npu._C._set_npu_data_unsafe_flag(True)\n");
+  release(state);
+  TORCH_CHECK(failed == 0, "npualloc: torch_npu's unsafe flag could not be set",
+              PTA_ERROR(ErrCode::INTERNAL));
+}
+
+void log_out_of_memory(const std::string& text) { ASCEND_LOGE("%s", text.c_str()); }
+
+// The switches are never set here: the profiler and the sanitizer are hidden in the wheel.
+void report_memory(const MemoryReport&) {}
+void trace_allocation(std::uintptr_t) {}
+void trace_deallocation(std::uintptr_t) {}
+void trace_record_stream(std::uintptr_t, aclrtStream) {}
+void trace_erase_stream(std::uintptr_t, aclrtStream) {}
+
+}  // namespace host
+}  // namespace npualloc::torch_npu_plugin

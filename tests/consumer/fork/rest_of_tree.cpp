@@ -1,0 +1,194 @@
+// Stands for the other files of a torch_npu tree: what symbols.txt says is needed from them. Most
+// of it does nothing; what npualloc tells them is kept for run.py, which reads it through the C
+// functions at the end.
+#include <cstdlib>
+#include <mutex>
+
+#include "torch_npu/csrc/core/npu/NPUAllocatorConfig.h"
+#include "torch_npu/csrc/core/npu/NPUCachingAllocator.h"
+#include "torch_npu/csrc/core/npu/NPURecovery.h"
+#include "torch_npu/csrc/core/npu/NPUWorkspaceAllocator.h"
+#include "torch_npu/csrc/core/npu/interface/AclInterface.h"
+#include "torch_npu/csrc/profiler/npu_profiler.h"
+#include "torch_npu/csrc/sanitizer/NPUTrace.h"
+
+namespace {
+
+std::mutex mutex;
+std::vector<torch_npu::profiler::MemoryUsage> memory_reports;
+c10_npu::MemUceInfo bad_memory;
+int queue_drains = 0;
+int workspace_releases = 0;
+int free_callback_runs = 0;
+
+class CountingCallback : public c10_npu::NPUCachingAllocator::FreeMemoryCallback {
+ public:
+  bool Execute() override {
+    ++free_callback_runs;
+    return false;
+  }
+};
+
+}  // namespace
+
+// logging/Logger.cpp
+namespace npu_logging {
+LoggingLevel Logger::getAllowLevel() { return LoggingLevel::CRITICAL; }
+void Logger::info(const char*, uint32_t, const char*, ...) {}
+void Logger::warn(const char*, uint32_t, const char*, ...) {}
+void Logger::error(const char*, uint32_t, const char*, ...) {}
+}  // namespace npu_logging
+
+// core/npu/NPUException.cpp
+std::string formatErrorCode(SubModule, ErrCode) { return ""; }
+
+namespace c10_npu {
+
+std::string getDeviceErrorMessage(int) { return ""; }
+bool isCannOOM(const std::string&) { return false; }
+void set_mem_uce_info(MemUceInfo& info) { bad_memory = info; }
+MemUceInfo get_mem_uce_info() { return bad_memory; }
+
+// core/npu/NPURecovery.cpp
+void set_npu_data_unsafe_flag(bool) {}
+
+// core/npu/NPUStream.cpp
+NPUStatus emptyAllNPUStream(bool) {
+  ++queue_drains;
+  return NPU_STATUS_SUCCESS;
+}
+
+namespace NPUWorkspaceAllocator {
+void emptyCache(int, bool) { ++workspace_releases; }
+}  // namespace NPUWorkspaceAllocator
+
+// core/npu/interface/AclInterface.cpp
+namespace acl {
+
+aclError AclrtPeekAtLastError(aclrtLastErrLevel) { return ACL_ERROR_NONE; }
+
+aclError AclrtGetMemUsageInfo(uint32_t device, aclrtMemUsageInfo* modules, size_t room,
+                              size_t* count) {
+  if (device != 0 || room < 2) return ACL_ERROR_INVALID_PARAM;
+  modules[0] = {"RUNTIME", 3 << 20, 4 << 20, {}};
+  modules[1] = {"HCCL", 1 << 19, 1 << 20, {}};
+  *count = 2;
+  return ACL_ERROR_NONE;
+}
+
+}  // namespace acl
+
+// core/npu/register/OptionsManager.cpp
+namespace option {
+
+bool OptionsManager::IsOomSnapshotEnable() { return false; }
+bool OptionsManager::IsCompactErrorOutput() { return true; }
+std::string OptionsManager::GetOomSnapshotDumpPath() {
+  const char* path = std::getenv("DUMP_PATH");
+  return path == nullptr ? "." : path;
+}
+void oom_observer(int64_t, int64_t, int64_t, int64_t) {}
+
+}  // namespace option
+
+namespace NPUCachingAllocator {
+
+REGISTER_FREE_MEMORY_CALLBACK("counting", CountingCallback)
+
+// core/npu/NPUAllocatorConfig.cpp
+NPUAllocatorConfig& NPUAllocatorConfig::instance() {
+  static NPUAllocatorConfig config;
+  return config;
+}
+void NPUAllocatorConfig::parseArgs(const std::string& text, std::set<std::string> supported) {
+  TORCH_CHECK(supported.count(text.substr(0, text.find(':'))) == 1,
+              "not a run-time setting: ", text);
+  c10::CachingAllocator::AcceleratorAllocatorConfig::instance().parseArgs(text);
+}
+
+}  // namespace NPUCachingAllocator
+
+// sanitizer/NPUTrace.cpp
+namespace impl {
+std::atomic<const PyCallbackTrigger*> NPUTrace::npu_trace_state{nullptr};
+bool NPUTrace::have_state{false};
+}  // namespace impl
+
+}  // namespace c10_npu
+
+// profiler/
+namespace torch_npu::profiler {
+
+ProfilerMgr::ProfilerMgr() : profile_memory_(false) {}
+ProfilerMgr* ProfilerMgr::GetInstance() {
+  static ProfilerMgr instance;
+  return &instance;
+}
+void reportMemoryDataToNpuProfiler(const MemoryUsage& data) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  memory_reports.push_back(data);
+}
+
+}  // namespace torch_npu::profiler
+
+#define TEST_FUNCTION extern "C" __attribute__((visibility("default")))
+
+TEST_FUNCTION void tree_profile_memory(int on) {
+  torch_npu::profiler::ProfilerMgr::GetInstance()->ReportMemEnable().store(on != 0);
+}
+
+TEST_FUNCTION void tree_activate_sanitizer() {
+  c10_npu::impl::NPUTrace::npu_trace_state.store(c10_npu::impl::PyCallbackTrigger::instance(0));
+  c10_npu::impl::NPUTrace::have_state = true;
+}
+
+// The oldest report that was not taken yet, as numbers; 0 when there is none.
+TEST_FUNCTION int tree_take_report(int64_t* values) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (memory_reports.empty()) return 0;
+  const auto& report = memory_reports.front();
+  const int64_t fields[] = {report.data_type,
+                            report.allocator_type,
+                            report.component_type,
+                            report.device_index,
+                            report.ptr,
+                            report.alloc_size,
+                            report.total_allocated,
+                            report.total_reserved,
+                            report.total_active,
+                            reinterpret_cast<int64_t>(report.stream)};
+  std::copy(std::begin(fields), std::end(fields), values);
+  memory_reports.erase(memory_reports.begin());
+  return 1;
+}
+
+TEST_FUNCTION int tree_queue_drains() { return queue_drains; }
+TEST_FUNCTION int tree_workspace_releases() { return workspace_releases; }
+TEST_FUNCTION int tree_free_callback_runs() { return free_callback_runs; }
+
+// The hidden ones of symbols.txt, as other files of a tree call them.
+TEST_FUNCTION int tree_expandable_segments() {
+  return c10_npu::NPUCachingAllocator::checkConfigExpandableSegments();
+}
+TEST_FUNCTION int tree_page_size_1g() {
+  return c10_npu::NPUCachingAllocator::isConfig1GPageSizeEnable();
+}
+TEST_FUNCTION const char* tree_format_size(uint64_t size) {
+  static thread_local std::string text;
+  text = format_size(size);
+  return text.c_str();
+}
+// The text of the exception, or null.
+TEST_FUNCTION const char* tree_set_settings(const char* settings) {
+  static thread_local std::string text;
+  try {
+    c10_npu::NPUCachingAllocator::setAllocatorSettings(settings);
+    return nullptr;
+  } catch (const c10::Error& error) {
+    text = error.what_without_backtrace();
+    return text.c_str();
+  }
+}
+TEST_FUNCTION int tree_save_memory_usage(int device) {
+  return c10_npu::NPUCachingAllocator::saveDevMemUsageInfo(device);
+}

@@ -1,0 +1,1 @@
+#error "npualloc takes this file's place; the build must leave it out"
