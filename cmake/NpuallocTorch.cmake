@@ -1,7 +1,8 @@
 # The torch and torch_npu to build against. Part of the installed package too.
 #
 #   npualloc_find_torch()       defines npualloc::libc10
-#   npualloc_find_torch_npu()   defines npualloc::torch_npu_headers and, for the wheel, npualloc::libtorch_npu
+#   npualloc_find_torch_npu()   defines npualloc::torch_npu_headers and, for the wheel, npualloc::libtorch_npu,
+#                               which has the headers too
 #
 # They are those that the Python NPUALLOC_PYTHON (default: python3) would import, unless
 # NPUALLOC_TORCH_INCLUDE_DIRS and NPUALLOC_TORCH_NPU_INCLUDE_DIRS name include directories: then nothing
@@ -96,7 +97,7 @@ with -DNPUALLOC_BUILD_TORCH_NPU=OFF")
     # plug-in. libtorch_npu's own dependencies (the device runtime) need not be present at build time.
     add_library(npualloc::libtorch_npu INTERFACE IMPORTED GLOBAL)
     target_link_libraries(
-      npualloc::libtorch_npu INTERFACE npualloc::libc10 "${NPUALLOC_TORCH_NPU_DIR}/lib/libtorch_npu.so"
+      npualloc::libtorch_npu INTERFACE npualloc::torch_npu_headers "${NPUALLOC_TORCH_NPU_DIR}/lib/libtorch_npu.so"
                                        "${NPUALLOC_TORCH_DIR}/lib/libtorch_cpu.so")
   endif()
   add_library(npualloc::torch_npu_headers INTERFACE IMPORTED GLOBAL)
