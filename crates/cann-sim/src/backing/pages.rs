@@ -4,8 +4,8 @@
 //! other processes. Pages come into being when they are first touched, so a
 //! large device costs only what is written.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 
@@ -17,6 +17,16 @@ use crate::model::memory::{WINDOW, WINDOW_BASE, device_of};
 pub struct Pages {
     files: HashMap<u64, File>,
     plain: HashMap<u32, File>,
+    mapped: BTreeMap<u64, u64>,
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        for (&addr, &len) in &self.mapped {
+            // SAFETY: the ranges are what `map_at` mapped and nobody unmapped.
+            unsafe { libc::munmap(addr as *mut libc::c_void, len as usize) };
+        }
+    }
 }
 
 fn memory_file(len: u64) -> Option<File> {
@@ -42,7 +52,13 @@ fn path_of(file: &File) -> String {
 }
 
 impl Pages {
-    fn map_at(addr: u64, len: u64, file: &File, offset: u64) -> bool {
+    fn map_at(
+        mapped: &mut BTreeMap<u64, u64>,
+        addr: u64,
+        len: u64,
+        file: &File,
+        offset: u64,
+    ) -> bool {
         // SAFETY: MAP_FIXED_NOREPLACE never takes away an existing mapping, so
         // no memory that Rust or C code uses changes under it.
         let at = unsafe {
@@ -64,12 +80,16 @@ impl Pages {
             unsafe { libc::munmap(at, len as usize) };
             return false;
         }
+        mapped.insert(addr, len);
         true
     }
 
-    fn unmap_at(addr: u64, len: u64) {
-        // SAFETY: the model calls this once for a range it had mapped through
-        // `map_at`, and only device addresses lie in it.
+    fn unmap_at(&mut self, addr: u64, len: u64) {
+        if self.mapped.remove(&addr).is_none() {
+            return;
+        }
+        // SAFETY: the range was mapped through `map_at`, and only device
+        // addresses lie in it.
         unsafe { libc::munmap(addr as *mut libc::c_void, len as usize) };
     }
 }
@@ -85,11 +105,17 @@ impl Backing for Pages {
             };
             slot.insert(file);
         }
-        Self::map_at(addr, len, &self.plain[&device], offset(addr))
+        Self::map_at(
+            &mut self.mapped,
+            addr,
+            len,
+            &self.plain[&device],
+            offset(addr),
+        )
     }
 
     fn release(&mut self, addr: u64, len: u64) {
-        Self::unmap_at(addr, len);
+        self.unmap_at(addr, len);
         let Some(file) = device_of(addr).and_then(|device| self.plain.get(&device)) else {
             return;
         };
@@ -120,11 +146,11 @@ impl Backing for Pages {
     fn map(&mut self, addr: u64, len: u64, handle: u64) -> bool {
         self.files
             .get(&handle)
-            .is_some_and(|file| Self::map_at(addr, len, file, 0))
+            .is_some_and(|file| Self::map_at(&mut self.mapped, addr, len, file, 0))
     }
 
     fn unmap(&mut self, addr: u64, len: u64, _handle: u64) {
-        Self::unmap_at(addr, len);
+        self.unmap_at(addr, len);
     }
 
     fn copy(&mut self, dst: u64, src: u64, len: u64, _dst_device: bool, _src_device: bool) {
@@ -168,11 +194,11 @@ impl Backing for Pages {
         let Ok(file) = File::options().read(true).write(true).open(path) else {
             return false;
         };
-        Self::map_at(addr, len, &file, offset)
+        Self::map_at(&mut self.mapped, addr, len, &file, offset)
     }
 
     fn release_shared(&mut self, addr: u64, len: u64) {
-        Self::unmap_at(addr, len);
+        self.unmap_at(addr, len);
     }
 
     fn adopt(&mut self, handle: u64, _len: u64, path: &str) -> bool {

@@ -3,9 +3,8 @@
 use std::ffi::{c_char, c_uint, c_void};
 
 use ascend_rs_sys::{
-    ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_FILE_WRITE,
-    ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE, ACL_MODEL_RI_CAPTURE_STATUS_INVALIDATED,
-    ACL_MODEL_RI_CAPTURE_STATUS_NONE, aclError,
+    ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_FILE_WRITE, ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE,
+    ACL_MODEL_RI_CAPTURE_STATUS_INVALIDATED, ACL_MODEL_RI_CAPTURE_STATUS_NONE, aclError,
 };
 use serde_json::json;
 
@@ -154,22 +153,6 @@ pub extern "C" fn aclmdlRICaptureTaskUpdateEnd(stream: *mut c_void) -> aclError 
     })
 }
 
-/// `aclmdlRICaptureToModelRIBegin`: bodies of conditional nodes, which are not modelled.
-#[unsafe(no_mangle)]
-pub extern "C" fn aclmdlRICaptureToModelRIBegin(
-    stream: *mut c_void,
-    modelRI: *mut c_void,
-    mode: c_uint,
-) -> aclError {
-    let _ = (stream, modelRI, mode);
-    enter(CallKind::CaptureBegin, 0, |_| {
-        fail(
-            ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-            "capture into an existing model",
-        )
-    })
-}
-
 fn describe(model: &Model) -> serde_json::Value {
     let nodes = model.nodes.iter().enumerate().map(|(index, node)| {
         let (name, ranges) = match &node.step {
@@ -181,6 +164,7 @@ fn describe(model: &Model) -> serde_json::Value {
                     .collect(),
             ),
             Step::WaitValue { addr, .. } => ("aclrtValueWait", vec![json!([addr, 8])]),
+            Step::Condition(_) => ("conditional task", Vec::new()),
         };
         json!({ "task": index, "name": name, "after": node.after.to_vec(), "ranges": ranges })
     });

@@ -8,6 +8,7 @@
 #![allow(non_snake_case)]
 
 pub mod capture;
+pub mod condition;
 pub mod control;
 pub mod device;
 pub mod event;

@@ -26,6 +26,8 @@ pub enum Step {
         /// `ACL_STREAM_WAIT_VALUE_*`.
         flag: u32,
     },
+    /// A task that runs what a condition, named by its handle, chooses.
+    Condition(u64),
 }
 
 /// One captured task.
@@ -55,9 +57,24 @@ pub struct Member {
     pub group: Option<usize>,
 }
 
+impl Member {
+    /// A stream that has just joined.
+    pub fn new(stream: u64) -> Self {
+        Member {
+            stream,
+            front: SmallVec::new(),
+            version: 0,
+            loose: false,
+            group: None,
+        }
+    }
+}
+
 /// Where a model is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
+    /// A body of a conditional task that was not captured yet.
+    New,
     /// Streams are being captured into it.
     Capturing,
     /// A call during the capture failed; ending the capture fails too.
@@ -73,6 +90,8 @@ pub struct Model {
     pub id: u32,
     /// Device of its streams.
     pub device: u32,
+    /// The model whose conditional task it is a body of.
+    pub parent: Option<u64>,
     /// The stream the capture began on.
     pub origin: u64,
     /// How much the capture forbids.
@@ -99,6 +118,38 @@ pub struct TaskGroup {
 }
 
 impl Model {
+    /// A model that is captured from now on.
+    pub fn new(id: u32, device: u32, origin: u64, mode: u32, thread: u64) -> Self {
+        Model {
+            id,
+            device,
+            parent: None,
+            origin,
+            mode,
+            thread,
+            state: State::Capturing,
+            nodes: Vec::new(),
+            members: vec![Member::new(origin)],
+        }
+    }
+
+    /// A body of a conditional task, to be captured later.
+    pub fn body(id: u32, device: u32, parent: u64) -> Self {
+        Model {
+            parent: Some(parent),
+            state: State::New,
+            members: Vec::new(),
+            ..Model::new(id, device, 0, RELAXED, 0)
+        }
+    }
+
+    /// Begins the capture of a body.
+    pub fn begin(&mut self, origin: u64, mode: u32, thread: u64) {
+        (self.origin, self.mode, self.thread) = (origin, mode, thread);
+        self.state = State::Capturing;
+        self.members = vec![Member::new(origin)];
+    }
+
     /// The place of a stream in the capture.
     pub fn member(&mut self, stream: u64) -> Option<&mut Member> {
         self.members

@@ -5,6 +5,7 @@
 pub mod address_space;
 pub mod capture;
 pub mod clock;
+pub mod condition;
 pub mod config;
 pub mod cost;
 pub mod device;

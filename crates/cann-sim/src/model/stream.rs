@@ -1,8 +1,10 @@
 //! A stream: tasks in order, each with the time at which it completes.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::capture::TaskGroup;
+use super::condition::Branch;
 use super::work::{Accesses, Work};
 
 /// A task that has not been seen to complete.
@@ -46,6 +48,8 @@ pub enum Command {
         /// `ACL_STREAM_WAIT_VALUE_*`.
         flag: u32,
     },
+    /// A conditional task of a replay.
+    Branch(Arc<Branch>),
 }
 
 /// A stream.
@@ -121,6 +125,7 @@ impl Stream {
             Command::WaitValue { addr: at, .. } => {
                 (*at >= addr && *at < addr + len).then_some("aclrtValueWait")
             }
+            Command::Branch(branch) => branch.user_of(addr, len),
             _ => None,
         })
     }

@@ -37,6 +37,8 @@ pub enum Tag {
     Buffer = 0x5F,
     /// Attributes of the older operator interface.
     Attr = 0x60,
+    /// A condition of a captured model.
+    Condition = 0x61,
 }
 
 #[derive(Debug)]

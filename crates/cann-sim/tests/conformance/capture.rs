@@ -3,16 +3,19 @@
 
 use ascend_rs_sys::{
     ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC, ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT,
-    ACL_ERROR_RT_EVENT_CAPTURED, ACL_ERROR_RT_MODEL_UPDATE_FAILED,
+    ACL_ERROR_RT_EVENT_CAPTURED, ACL_ERROR_RT_MODEL_UPDATE_FAILED, ACL_ERROR_RT_PARAM_INVALID,
+    ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED,
     ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED, ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD,
     ACL_ERROR_RT_STREAM_CAPTURED, ACL_ERROR_RT_STREAM_NOT_CAPTURED, ACL_ERROR_RT_STREAM_UNJOINED,
     ACL_ERROR_STREAM_CAPTURE_CONFLICT, ACL_ERROR_STREAM_TASK_GROUP_STATUS,
 };
-use ascendcl::model::capture::{GLOBAL, RELAXED, THREAD_LOCAL};
+use ascendcl::model::capture::{GLOBAL, RELAXED, State, THREAD_LOCAL};
 use ascendcl::model::cost::CallKind;
 use ascendcl::model::ledger::HazardKind;
+use ascendcl::model::memory::Pages;
 use ascendcl::model::sim::Sim;
 use ascendcl::model::sim::memory::Policy;
+use ascendcl::model::vmm::Place;
 
 use super::{MIB, code, hazards, kernel, machine};
 
@@ -206,6 +209,64 @@ fn captures_do_not_mix() {
         code(sim.wait_event(two, event)),
         ACL_ERROR_STREAM_CAPTURE_CONFLICT
     );
+}
+
+/// Runtime, `api_impl.cc`, StreamWaitEvent: a wait that fails in a capture
+/// invalidates the captures it touched (`TerminateCapture`).
+#[test]
+fn a_failed_wait_invalidates_both_captures() {
+    let mut sim = machine();
+    let (one, two) = (sim.add_stream(0), sim.add_stream(0));
+    let event = sim.add_event(0, 1, true).unwrap();
+    sim.capture_begin(one, GLOBAL).unwrap();
+    sim.capture_begin(two, GLOBAL).unwrap();
+    sim.task_group_begin(two).unwrap();
+    sim.record(event, one).unwrap();
+    assert!(sim.wait_event(two, event).is_err());
+    let group = sim.task_group_end(two);
+    assert_eq!(code(group), ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED);
+    for stream in [one, two] {
+        let state = sim.capture_info(stream).unwrap().unwrap().1;
+        assert_eq!(state, State::Invalidated);
+        let end = sim.capture_end(stream);
+        assert_eq!(code(end), ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED);
+        assert_eq!(sim.capture_info(stream), Ok(None));
+    }
+    sim.forbid_sync_call().expect("no capture is left");
+}
+
+/// The default stream is never captured, neither by its own nor by an event.
+#[test]
+fn the_default_stream_cannot_be_captured() {
+    let mut sim = machine();
+    let (default, stream) = (sim.devices[0].default_stream, sim.add_stream(0));
+    let event = sim.add_event(0, 1, true).unwrap();
+    let begin = sim.capture_begin(default, GLOBAL);
+    assert_eq!(code(begin), ACL_ERROR_RT_PARAM_INVALID);
+    sim.capture_begin(stream, GLOBAL).unwrap();
+    sim.record(event, stream).unwrap();
+    let wait = sim.wait_event(default, event);
+    assert_eq!(code(wait), ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT);
+}
+
+/// A replay on memory that was unmapped, and mapped again to other pages.
+#[test]
+fn a_replay_on_other_pages_is_a_hazard() {
+    const PAGE: u64 = 2 * MIB;
+    let mut sim = machine();
+    let stream = sim.add_stream(0);
+    let base = sim.vmm.reserve(PAGE, 0, 0, 1).unwrap();
+    let device = Place::Device(0);
+    let pages = [0, 1].map(|_| sim.malloc_physical(device, PAGE, Pages::Huge, 4).unwrap());
+    sim.map(base, PAGE, 0, pages[0], 0).unwrap();
+    let model = captured(&mut sim, stream, base);
+    sim.unmap(base).unwrap();
+    sim.replay(model, stream).unwrap();
+    assert_eq!(hazards(&sim), [HazardKind::UnmappedAccess; 2]);
+    sim.sync_stream(stream, CallKind::SyncStream).unwrap();
+    sim.map(base, PAGE, 0, pages[1], 0).unwrap();
+    sim.replay(model, stream).unwrap();
+    assert_eq!(hazards(&sim)[2..], [HazardKind::StaleReplay; 2]);
 }
 
 /// A replay uses the captured addresses, whatever is there now.

@@ -8,17 +8,19 @@
 
 mod aliasing;
 mod capture;
+mod conditions;
 mod memory;
 mod streams;
 mod trouble;
 mod virtual_memory;
 
 use ascend_rs_sys::aclError;
-use ascendcl::model::config::Config;
+use ascendcl::model::config::{Config, Mode};
 use ascendcl::model::error::Result;
 use ascendcl::model::ledger::HazardKind;
 use ascendcl::model::sim::Sim;
 use ascendcl::model::work::{Access, Work};
+use parking_lot::{Mutex, MutexGuard};
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
@@ -29,6 +31,24 @@ fn machine() -> Sim {
         capacity: GIB,
         ..Config::default()
     })
+}
+
+/// A machine of backed memory, and the turn of its user: the device addresses
+/// of a process are its own only once.
+struct Backed {
+    sim: Sim,
+    _turn: MutexGuard<'static, ()>,
+}
+
+fn backed() -> Backed {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock();
+    let sim = Sim::new(Config {
+        capacity: GIB,
+        mode: Mode::Backed,
+        ..Config::default()
+    });
+    Backed { sim, _turn: turn }
 }
 
 fn code<T: std::fmt::Debug>(result: Result<T>) -> aclError {

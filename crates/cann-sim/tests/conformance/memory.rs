@@ -4,8 +4,8 @@ use ascend_rs_sys::{ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_ERROR_RT_PARAM_INVALID};
 use ascendcl::model::cost::CallKind;
 use ascendcl::model::sim::memory::Policy;
 
-use super::{GIB, MIB, code, hazards, kernel, machine};
-use ascendcl::model::config::{Config, Mode};
+use super::{GIB, MIB, backed, code, hazards, kernel, machine};
+use ascendcl::model::config::Config;
 use ascendcl::model::ledger::HazardKind;
 use ascendcl::model::sim::Sim;
 
@@ -127,12 +127,8 @@ fn a_kernel_on_freed_memory_is_a_hazard() {
 /// makes it wait.
 #[test]
 fn copies_keep_data_in_backed_mode_and_wait_for_pageable_memory() {
-    let mut sim = Sim::new(Config {
-        capacity: GIB,
-        mode: Mode::Backed,
-        devices: 1,
-        ..Config::default()
-    });
+    let mut backed = backed();
+    let sim = &mut backed.sim;
     let stream = sim.add_stream(0);
     let addr = sim.malloc(0, 4096, Policy::HugeFirst).unwrap();
     let source = [7u8; 64];
@@ -157,12 +153,8 @@ fn copies_keep_data_in_backed_mode_and_wait_for_pageable_memory() {
 /// Data of a copy from pinned memory appears when the copy's time has come.
 #[test]
 fn a_pinned_copy_takes_effect_at_its_time() {
-    let mut sim = Sim::new(Config {
-        capacity: GIB,
-        mode: Mode::Backed,
-        devices: 1,
-        ..Config::default()
-    });
+    let mut backed = backed();
+    let sim = &mut backed.sim;
     let stream = sim.add_stream(0);
     let addr = sim.malloc(0, 4096, Policy::HugeFirst).unwrap();
     sim.fill_now(0, addr, 5, 64).unwrap();

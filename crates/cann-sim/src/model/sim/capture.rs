@@ -4,21 +4,20 @@
 //! sources of the runtime (`src/runtime/api/impl/api_error.cc`,
 //! `feature/aclgraph/context_aclgraph.cc`).
 
+use super::Sim;
+use crate::model::capture::{GLOBAL, Member, Model, RELAXED, State, Step, THREAD_LOCAL};
+use crate::model::error::{Result, fail};
+use crate::model::event::Mark;
+use crate::model::work::Access;
 use ascend_rs_sys::{
     ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC, ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT,
     ACL_ERROR_RT_EVENT_CAPTURED, ACL_ERROR_RT_PARAM_INVALID, ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT,
     ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED, ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED,
     ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD, ACL_ERROR_RT_STREAM_CAPTURED,
     ACL_ERROR_RT_STREAM_NOT_CAPTURED, ACL_ERROR_RT_STREAM_UNJOINED,
-    ACL_ERROR_STREAM_CAPTURE_CONFLICT, ACL_ERROR_STREAM_TASK_GROUP_STATUS,
+    ACL_ERROR_RT_SUB_ACLGRAPH_IS_CAPTURING, ACL_ERROR_STREAM_CAPTURE_CONFLICT,
+    ACL_ERROR_STREAM_TASK_GROUP_STATUS,
 };
-use smallvec::SmallVec;
-
-use super::Sim;
-use crate::model::capture::{GLOBAL, Member, Model, RELAXED, State, Step, THREAD_LOCAL};
-use crate::model::error::{Result, fail};
-use crate::model::event::Mark;
-use crate::model::work::Access;
 
 impl Sim {
     /// A model.
@@ -49,16 +48,8 @@ impl Sim {
             );
         }
         self.next_model += 1;
-        let model = Model {
-            id: self.next_model,
-            device,
-            origin: stream,
-            mode,
-            thread: self.caller.thread,
-            state: State::Capturing,
-            nodes: Vec::new(),
-            members: vec![member(stream)],
-        };
+        let thread = self.caller.thread;
+        let model = Model::new(self.next_model, device, stream, mode, thread);
         let model = self.models.insert(model);
         self.stream_mut(stream)?.capture = Some(model);
         self.captures += 1;
@@ -84,6 +75,11 @@ impl Sim {
         let wrong_thread = model.thread != thread && model.mode != RELAXED;
         let invalidated = model.state == State::Invalidated;
         let open_group = model.members.iter().any(|member| member.group.is_some());
+        let parent = model.parent;
+        let open_body = self.bodies_below(handle).into_iter().any(|body| {
+            let body = self.models.get(body);
+            body.is_none_or(|body| body.state != State::Ready)
+        });
         let loose = model.members.iter().any(|member| member.loose);
         for member in model.members.clone() {
             if let Some(stream) = self.streams.get_mut(member.stream) {
@@ -101,6 +97,11 @@ impl Sim {
                 ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED,
                 "a call during the capture failed",
             )
+        } else if open_body {
+            fail(
+                ACL_ERROR_RT_SUB_ACLGRAPH_IS_CAPTURING,
+                "a body of a conditional task is not captured",
+            )
         } else if open_group {
             fail(
                 ACL_ERROR_STREAM_TASK_GROUP_STATUS,
@@ -116,7 +117,9 @@ impl Sim {
         };
         match (&verdict, self.models.get_mut(handle)) {
             (Ok(_), Some(model)) => model.state = State::Ready,
-            _ => drop(self.models.remove(handle)),
+            // It goes with its parent, whose capture it makes fail.
+            (Err(_), Some(model)) if parent.is_some() => model.state = State::Invalidated,
+            _ => self.remove_model(handle),
         }
         verdict
     }
@@ -209,6 +212,7 @@ impl Sim {
                 addr: *addr,
                 len: 8,
             })],
+            Step::Condition(_) => Vec::new(),
         };
         if let Some(model) = self.models.get_mut(model) {
             model.add(stream, step, owners);
@@ -235,8 +239,27 @@ impl Sim {
     }
 
     /// Waits for an event when the stream, the event or both are in a capture.
-    /// False if neither is.
+    /// False if neither is. A failure invalidates the captures of both.
     pub(super) fn capture_wait(&mut self, stream: u64, event: u64) -> Result<bool> {
+        let result = self.try_capture_wait(stream, event);
+        if result.is_err() {
+            let of_event = match self.event(event)?.mark {
+                Mark::Captured { model, .. } => Some(model),
+                _ => None,
+            };
+            let of_stream = self.stream(stream)?.capture;
+            for model in of_event.into_iter().chain(of_stream) {
+                if let Some(model) = self.models.get_mut(model)
+                    && model.state == State::Capturing
+                {
+                    model.state = State::Invalidated;
+                }
+            }
+        }
+        result
+    }
+
+    fn try_capture_wait(&mut self, stream: u64, event: u64) -> Result<bool> {
         let it = self.event(event)?;
         let front = it.front.clone();
         let captured = match it.mark {
@@ -276,7 +299,7 @@ impl Sim {
             return Ok(true);
         };
         if model.member(stream).is_none() {
-            model.members.push(member(stream));
+            model.members.push(Member::new(stream));
         }
         let origin = model.origin;
         if let Some(source) = model.member(source)
@@ -294,15 +317,5 @@ impl Sim {
             member.loose = stream != origin;
         }
         Ok(true)
-    }
-}
-
-fn member(stream: u64) -> Member {
-    Member {
-        stream,
-        front: SmallVec::new(),
-        version: 0,
-        loose: false,
-        group: None,
     }
 }

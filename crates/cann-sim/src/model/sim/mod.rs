@@ -4,6 +4,7 @@
 
 mod aliasing;
 mod capture;
+mod conditions;
 mod devices;
 mod events;
 pub mod memory;
@@ -20,6 +21,7 @@ use ascend_rs_sys::ACL_ERROR_RT_INVALID_DEVICEID;
 
 use super::capture::{Model, TaskGroup};
 use super::clock::Clock;
+use super::condition::Condition;
 use super::config::{Config, Mode};
 use super::cost::CallKind;
 use super::device::Device;
@@ -89,6 +91,8 @@ pub struct Sim {
     pub models: Table<Model>,
     /// Groups of captured tasks.
     pub groups: Table<TaskGroup>,
+    /// Conditions of captured models.
+    pub conditions: Table<Condition>,
     /// Who makes the present call.
     pub caller: Caller,
     /// Virtual memory.
@@ -141,6 +145,7 @@ impl Sim {
             captures: 0,
             models: Table::new(Tag::Model),
             groups: Table::new(Tag::TaskGroup),
+            conditions: Table::new(Tag::Condition),
             caller: Caller::default(),
             config,
         };
@@ -221,16 +226,23 @@ impl Sim {
     /// Lets all tasks take effect whose time has come, in the order of their
     /// times, and ties in the order they were put on streams.
     fn run_due(&mut self) {
-        while self
-            .due
-            .peek()
-            .is_some_and(|Reverse(due)| due.end <= self.clock.now())
-        {
-            let Some(Reverse(due)) = self.due.pop() else {
-                return;
-            };
-            self.perform(due);
+        while self.effects_due() {
+            while self.effects_due()
+                && let Some(Reverse(due)) = self.due.pop()
+            {
+                self.perform(due);
+            }
+            // What streams wait for is looked at when all effects are there;
+            // that may put new ones on them.
+            self.unblock();
         }
+        self.unblock();
+    }
+
+    /// True if a task has come to its end and its effect has not taken place.
+    fn effects_due(&self) -> bool {
+        let next = self.due.peek();
+        next.is_some_and(|Reverse(due)| due.end <= self.clock.now())
     }
 
     fn perform(&mut self, due: Due) {
@@ -254,7 +266,6 @@ impl Sim {
             }
             Action::Host(call) => self.outbox.push(call),
         }
-        self.unblock();
     }
 
     /// True if a range is host memory or lies in one live allocation or in

@@ -3,6 +3,7 @@
 use ascend_rs_sys::{ACL_ERROR_RT_PARAM_INVALID, ACL_ERROR_RT_STREAM_CAPTURED};
 use smallvec::SmallVec;
 
+use super::conditions::set_value;
 use super::{Sim, is_device};
 use crate::model::capture::{State, Step};
 use crate::model::error::{Result, fail};
@@ -39,6 +40,7 @@ impl Sim {
     /// Puts all tasks of a model on a stream. They use the addresses that were
     /// captured, whatever is there now.
     pub fn replay(&mut self, handle: u64, stream: u64) -> Result<()> {
+        self.forbid_body(handle)?;
         let model = self.model(handle)?.clone();
         if model.state != State::Ready {
             return fail(
@@ -54,8 +56,11 @@ impl Sim {
         let waits = model
             .nodes
             .iter()
-            .any(|node| matches!(node.step, Step::WaitValue { .. }));
+            .any(|node| !matches!(node.step, Step::Task(_)));
         let in_order = waits || !self.stream(stream)?.blocked.is_empty();
+        for (addr, value) in self.defaults(handle) {
+            self.submit(stream, set_value(addr, value))?;
+        }
         let base = self.stream(stream)?.tail.max(self.clock.now());
         let mut ends = Vec::with_capacity(model.nodes.len());
         let mut tail = base;
@@ -65,6 +70,13 @@ impl Sim {
             let work = match node.step {
                 Step::WaitValue { addr, value, flag } => {
                     self.block(stream, Command::WaitValue { addr, value, flag })?;
+                    ends.push(start);
+                    continue;
+                }
+                Step::Condition(condition) => {
+                    if let Some(branch) = self.branch(device, condition) {
+                        self.block(stream, Command::Branch(branch))?;
+                    }
                     ends.push(start);
                     continue;
                 }
@@ -88,7 +100,12 @@ impl Sim {
 
     /// Reports ranges of a replayed task that are not what was captured; a task
     /// whose memory is not mapped does nothing but take its time.
-    fn checked(&mut self, device: u32, mut work: Work, owners: &[SmallVec<[u64; 2]>]) -> Work {
+    pub(super) fn checked(
+        &mut self,
+        device: u32,
+        mut work: Work,
+        owners: &[SmallVec<[u64; 2]>],
+    ) -> Work {
         for (access, captured) in work.accesses.clone().iter().zip(owners) {
             if !self.mapped(access) {
                 let Access { addr, len } = *access;
@@ -104,13 +121,14 @@ impl Sim {
 
     /// Destroys a model.
     pub fn destroy_model(&mut self, model: u64) -> Result<()> {
+        self.forbid_body(model)?;
         if self.model(model)?.state != State::Ready {
             return fail(
                 ACL_ERROR_RT_PARAM_INVALID,
                 "the model's capture has not ended",
             );
         }
-        self.models.remove(model);
+        self.remove_model(model);
         Ok(())
     }
 }

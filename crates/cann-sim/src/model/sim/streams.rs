@@ -214,6 +214,8 @@ impl Sim {
         let mut progress = false;
         loop {
             let now = self.clock.now();
+            // Words in memory are read when no effect is outstanding.
+            let due = self.effects_due();
             let Some(it) = self.streams.get_mut(stream) else {
                 return progress;
             };
@@ -254,14 +256,32 @@ impl Sim {
                 }
                 &Command::WaitValue { addr, value, flag } => {
                     // The wait begins when the stream gets here.
-                    if it.tail > now {
+                    if it.tail > now || due {
                         return progress;
                     }
-                    if !holds(self.backing.read_word(addr), value, flag) {
+                    let there = self.mapped(&Access { addr, len: 8 });
+                    if !there || !holds(self.backing.read_word(addr), value, flag) {
                         return progress;
                     }
-                    it.tail = now;
-                    it.blocked.pop_front();
+                    if let Some(it) = self.streams.get_mut(stream) {
+                        it.tail = now;
+                        it.blocked.pop_front();
+                    }
+                    self.after_pop(stream);
+                }
+                Command::Branch(branch) => {
+                    // The value is read when the stream gets here.
+                    if it.tail > now || due {
+                        return progress;
+                    }
+                    let branch = branch.clone();
+                    let commands = self.chosen(&branch);
+                    if let Some(it) = self.streams.get_mut(stream) {
+                        it.blocked.pop_front();
+                        for command in commands.into_iter().rev() {
+                            it.blocked.push_front(command);
+                        }
+                    }
                     self.after_pop(stream);
                 }
             }

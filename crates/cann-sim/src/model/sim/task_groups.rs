@@ -1,7 +1,8 @@
 //! Groups of captured tasks and their replacement.
 
 use ascend_rs_sys::{
-    ACL_ERROR_RT_MODEL_UPDATE_FAILED, ACL_ERROR_RT_PARAM_INVALID, ACL_ERROR_RT_STREAM_NOT_CAPTURED,
+    ACL_ERROR_RT_MODEL_UPDATE_FAILED, ACL_ERROR_RT_PARAM_INVALID,
+    ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED, ACL_ERROR_RT_STREAM_NOT_CAPTURED,
     ACL_ERROR_STREAM_TASK_GROUP_STATUS,
 };
 
@@ -46,6 +47,13 @@ impl Sim {
         let Some(model) = self.models.get_mut(handle) else {
             return fail(ACL_ERROR_RT_PARAM_INVALID, "unknown model");
         };
+        if model.state == State::Invalidated {
+            model.member(stream).and_then(|member| member.group.take());
+            return fail(
+                ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED,
+                "a call during the capture failed",
+            );
+        }
         let end = model.nodes.len();
         match model.member(stream).and_then(|member| member.group.take()) {
             Some(first) => Ok(self.groups.insert(TaskGroup {
