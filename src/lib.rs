@@ -5,6 +5,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`ids`], [`size`], [`error`] | newtypes, rounding rules, the error type |
+//! | [`sync`] | the lock of a device |
 //! | [`config`] | the allocator settings, their parser, the environment |
 //! | [`driver`] | the contract with the device runtime and its backends |
 //! | [`block`] | blocks, their arena, the free index, the address map: pure |
@@ -29,6 +30,7 @@ pub mod driver;
 pub mod error;
 pub mod history;
 pub mod ids;
+mod owners;
 pub mod page;
 pub mod pool;
 pub mod registry;
@@ -36,3 +38,4 @@ pub mod segment;
 pub mod size;
 pub mod stats;
 pub mod stream;
+pub mod sync;

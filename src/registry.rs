@@ -9,6 +9,7 @@ use crate::driver::{Driver, StreamToken};
 use crate::error::{AllocError, Result};
 use crate::history::Context;
 use crate::ids::{DeviceId, MempoolId, StreamKey};
+use crate::owners::Owners;
 
 /// More devices than any host has.
 pub const MAX_DEVICES: usize = 64;
@@ -20,6 +21,7 @@ pub struct Registry {
     pad: usize,
     devices: [OnceLock<DeviceAllocator>; MAX_DEVICES],
     count: AtomicI32,
+    owners: Owners,
     exiting: AtomicBool,
 }
 
@@ -32,6 +34,7 @@ impl Registry {
             pad,
             devices: [const { OnceLock::new() }; MAX_DEVICES],
             count: AtomicI32::new(0),
+            owners: Owners::default(),
             exiting: AtomicBool::new(false),
         }
     }
@@ -105,18 +108,41 @@ impl Registry {
         device.allocate_in(bytes, stream, pool, context)
     }
 
+    /// What `ask` answers on the device that owns `addr`; `None` when no device answers.
+    #[inline]
+    fn ask_owner<T>(&self, addr: usize, ask: impl Fn(&DeviceAllocator) -> Option<T>) -> Option<T> {
+        let known = self.owners.get(addr);
+        let answer = known
+            .and_then(|index| self.devices.get(index)?.get())
+            .and_then(&ask);
+        answer.or_else(|| self.find_owner(addr, known, &ask))
+    }
+
+    /// Asks every device but the one already asked, and remembers which one answered.
+    #[cold]
+    fn find_owner<T>(
+        &self,
+        addr: usize,
+        asked: Option<usize>,
+        ask: &dyn Fn(&DeviceAllocator) -> Option<T>,
+    ) -> Option<T> {
+        let others = self.devices().enumerate();
+        let (index, answer) = others
+            .filter(|(index, _)| Some(*index) != asked)
+            .find_map(|(index, device)| Some((index, ask(device)?)))?;
+        self.owners.set(addr, index);
+        Some(answer)
+    }
+
     /// As [`Self::deallocate`], with the client's context.
     pub fn deallocate_with(&self, addr: usize, context: Option<Arc<Context>>) -> Result<()> {
-        let freed = addr == 0
-            || self
-                .devices()
-                .any(|device| device.deallocate_with(addr, context.clone()))
-            || self.exiting.load(Ordering::Acquire);
-        if freed {
-            Ok(())
-        } else {
-            Err(AllocError::InvalidPointer { addr })
+        if addr == 0 {
+            return Ok(());
         }
+        let freed = self.ask_owner(addr, |device| {
+            device.deallocate_with(addr, context.clone()).then_some(())
+        });
+        freed.map_or_else(|| self.unknown_pointer(addr), Ok)
     }
 
     /// Gives the block at `addr` back. Null is ignored. Once the process exits nothing happens.
@@ -125,39 +151,35 @@ impl Registry {
         if addr == 0 {
             return Ok(());
         }
-        for device in self.devices() {
-            if device.deallocate(addr) {
-                return Ok(());
-            }
+        match self.ask_owner(addr, |device| device.deallocate(addr).then_some(())) {
+            Some(()) => Ok(()),
+            None => self.unknown_pointer(addr),
         }
+    }
+
+    #[cold]
+    fn unknown_pointer(&self, addr: usize) -> Result<()> {
         if self.exiting.load(Ordering::Acquire) {
-            return Ok(());
+            Ok(())
+        } else {
+            Err(AllocError::InvalidPointer { addr })
         }
-        Err(AllocError::InvalidPointer { addr })
     }
 
     /// Notes that the block at `addr` is used on `stream` too.
     pub fn record_stream(&self, addr: usize, stream: StreamToken) -> Result<()> {
-        if self
-            .devices()
-            .any(|device| device.record_stream(addr, stream))
-        {
-            Ok(())
-        } else {
-            Err(AllocError::InvalidPointer { addr })
-        }
+        self.ask_owner(addr, |device| {
+            device.record_stream(addr, stream).then_some(())
+        })
+        .ok_or(AllocError::InvalidPointer { addr })
     }
 
     /// Takes back a `record_stream`.
     pub fn erase_stream(&self, addr: usize, stream: StreamToken) -> Result<()> {
-        if self
-            .devices()
-            .any(|device| device.erase_stream(addr, stream))
-        {
-            Ok(())
-        } else {
-            Err(AllocError::InvalidPointer { addr })
-        }
+        self.ask_owner(addr, |device| {
+            device.erase_stream(addr, stream).then_some(())
+        })
+        .ok_or(AllocError::InvalidPointer { addr })
     }
 
     /// As [`Self::erase_stream`] by handle, for a block that may already have been freed.
@@ -178,9 +200,10 @@ impl Registry {
 
     /// The live block that starts at `addr`, and its device.
     pub fn describe_block(&self, addr: usize) -> Result<(DeviceId, BlockView)> {
-        self.devices()
-            .find_map(|device| Some((device.id(), device.describe_block(addr)?)))
-            .ok_or(AllocError::InvalidPointer { addr })
+        self.ask_owner(addr, |device| {
+            Some((device.id(), device.describe_block(addr)?))
+        })
+        .ok_or(AllocError::InvalidPointer { addr })
     }
 
     /// The block of a handle: live, or waiting for events.

@@ -1,7 +1,12 @@
 //! Address → live block in one probe: open addressing, linear probing, deletion by shifting back, so
 //! there are no tombstones and a lookup never slows down with age.
+//!
+//! A slot is 8 bytes: the block's name, and 32 bits of its address to tell it from its neighbours in the
+//! table. The block itself, which whoever looks it up needs anyway, has the last word.
 
+use super::arena::BlockArena;
 use crate::ids::BlockId;
+use crate::size::MIN_BLOCK_SIZE;
 
 /// Fibonacci hashing: 2^64 / golden ratio.
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -9,19 +14,28 @@ const MIN_SLOTS: usize = 1024;
 
 #[derive(Debug, Clone, Copy)]
 struct Slot {
-    addr: usize,
+    /// Part of the address, see [`tag_of`].
+    tag: u32,
+    /// [`BlockId::NONE`] in an empty slot.
     block: BlockId,
 }
 
 const EMPTY: Slot = Slot {
-    addr: 0,
+    tag: 0,
     block: BlockId::NONE,
 };
 
-/// The live blocks of a device by start address (never 0).
+/// The address in units of 512 bytes, modulo 2^32: the same for two blocks only when they are a multiple
+/// of 2 TiB apart.
+#[inline]
+fn tag_of(addr: usize) -> u32 {
+    (addr / MIN_BLOCK_SIZE) as u32
+}
+
+/// The live blocks of a device by start address.
 #[derive(Debug)]
 pub struct AddrMap {
-    slots: Vec<Slot>,
+    slots: Box<[Slot]>,
     shift: u32,
     len: usize,
 }
@@ -29,7 +43,7 @@ pub struct AddrMap {
 impl Default for AddrMap {
     fn default() -> Self {
         Self {
-            slots: vec![EMPTY; MIN_SLOTS],
+            slots: vec![EMPTY; MIN_SLOTS].into(),
             shift: 64 - MIN_SLOTS.ilog2(),
             len: 0,
         }
@@ -49,62 +63,62 @@ impl AddrMap {
 
     /// Bytes of bookkeeping held.
     pub fn heap_bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<Slot>()
+        size_of_val(&*self.slots)
     }
 
     #[inline]
-    fn home(&self, addr: usize) -> usize {
-        // Addresses are multiples of 512 as a rule; the multiplication spreads the upper bits.
-        ((addr as u64 >> 9).wrapping_mul(MULTIPLIER) >> self.shift) as usize
+    fn home(&self, tag: u32) -> usize {
+        (u64::from(tag).wrapping_mul(MULTIPLIER) >> self.shift) as usize
     }
 
-    /// Adds an address that is not in the map.
+    /// Adds a block that is not in the map.
     #[inline]
     pub fn insert(&mut self, addr: usize, block: BlockId) {
-        debug_assert_ne!(addr, 0);
-        if self.len * 4 >= self.slots.len() * 3 {
+        // At most five eighths full: probes stay short.
+        if self.len * 8 >= self.slots.len() * 5 {
             self.grow();
         }
-        self.place(Slot { addr, block });
+        let tag = tag_of(addr);
+        self.place(Slot { tag, block });
         self.len += 1;
     }
 
     #[inline]
     fn place(&mut self, slot: Slot) {
-        let mask = self.slots.len() - 1;
-        let mut at = self.home(slot.addr);
-        while self.slots[at].addr != 0 {
-            at = (at + 1) & mask;
+        let mut at = self.home(slot.tag);
+        let slots = &mut *self.slots;
+        let mask = slots.len() - 1;
+        while slots[at & mask].block.is_some() {
+            at += 1;
         }
-        self.slots[at] = slot;
+        slots[at & mask] = slot;
     }
 
     #[cold]
     fn grow(&mut self) {
         let slots = self.slots.len() * 2;
-        let old = std::mem::replace(&mut self.slots, vec![EMPTY; slots]);
+        let old = std::mem::replace(&mut self.slots, vec![EMPTY; slots].into());
         self.shift -= 1;
         for slot in old {
-            if slot.addr != 0 {
+            if slot.block.is_some() {
                 self.place(slot);
             }
         }
     }
 
     #[inline]
-    fn find(&self, addr: usize) -> Option<usize> {
-        if addr == 0 {
-            return None;
-        }
-        let mask = self.slots.len() - 1;
-        let mut at = self.home(addr);
+    fn find(&self, addr: usize, arena: &BlockArena) -> Option<(usize, BlockId)> {
+        let tag = tag_of(addr);
+        let slots = &*self.slots;
+        let mask = slots.len() - 1;
+        let mut at = self.home(tag) & mask;
         loop {
-            let found = self.slots[at].addr;
-            if found == addr {
-                return Some(at);
-            }
-            if found == 0 {
+            let Slot { tag: found, block } = slots[at & mask];
+            if !block.is_some() {
                 return None;
+            }
+            if found == tag && arena[block].addr == addr {
+                return Some((at, block));
             }
             at = (at + 1) & mask;
         }
@@ -112,72 +126,77 @@ impl AddrMap {
 
     /// The live block that starts at `addr`.
     #[inline]
-    pub fn get(&self, addr: usize) -> Option<BlockId> {
-        self.find(addr).map(|at| self.slots[at].block)
+    pub fn get(&self, addr: usize, arena: &BlockArena) -> Option<BlockId> {
+        self.find(addr, arena).map(|(_, block)| block)
     }
 
     /// Takes the entry of `addr` out.
     #[inline]
-    pub fn remove(&mut self, addr: usize) -> Option<BlockId> {
-        let mut hole = self.find(addr)?;
-        let block = self.slots[hole].block;
-        let mask = self.slots.len() - 1;
+    pub fn remove(&mut self, addr: usize, arena: &BlockArena) -> Option<BlockId> {
+        let (mut hole, block) = self.find(addr, arena)?;
+        let shift = self.shift;
+        let slots = &mut *self.slots;
+        let mask = slots.len() - 1;
         let mut at = hole;
         loop {
             at = (at + 1) & mask;
-            let slot = self.slots[at];
-            if slot.addr == 0 {
+            let slot = slots[at & mask];
+            if !slot.block.is_some() {
                 break;
             }
             // The entry may move into the hole unless its home lies behind the hole (cyclically).
-            let home = self.home(slot.addr);
+            let home = (u64::from(slot.tag).wrapping_mul(MULTIPLIER) >> shift) as usize;
             if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
-                self.slots[hole] = slot;
+                slots[hole & mask] = slot;
                 hole = at;
             }
         }
-        self.slots[hole] = EMPTY;
+        slots[hole & mask] = EMPTY;
         self.len -= 1;
         Some(block)
     }
 
-    /// Every entry.
-    pub fn iter(&self) -> impl Iterator<Item = (usize, BlockId)> + '_ {
-        self.slots
-            .iter()
-            .filter(|slot| slot.addr != 0)
-            .map(|slot| (slot.addr, slot.block))
+    /// Every block.
+    pub fn iter(&self) -> impl Iterator<Item = BlockId> + '_ {
+        self.slots.iter().filter_map(|slot| slot.block.some())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::{ListId, SegmentId};
     use proptest::prelude::*;
     use std::collections::HashMap;
+
+    fn block(arena: &mut BlockArena, addr: usize) -> BlockId {
+        arena.insert(addr, 512, SegmentId(0), ListId(0))
+    }
 
     proptest! {
         #[test]
         fn agrees_with_a_hash_map(ops in prop::collection::vec((any::<bool>(), 1usize..600), 1..4000)) {
+            let mut arena = BlockArena::default();
             let mut map = AddrMap::default();
             let mut model = HashMap::new();
-            for (step, (add, key)) in ops.into_iter().enumerate() {
-                let addr = key * 512;
+            // Every third address shares its tag with another one.
+            let addr_of = |key: usize| if key % 3 == 0 { (key / 3) * 512 + (1 << 41) } else { key * 512 };
+            for (add, key) in ops {
+                let addr = addr_of(key);
                 if add {
-                    if model.insert(addr, step as u32).is_none() {
-                        map.insert(addr, BlockId(step as u32));
-                    } else {
-                        map.remove(addr);
-                        map.insert(addr, BlockId(step as u32));
+                    let id = block(&mut arena, addr);
+                    if model.insert(addr, id).is_some() {
+                        map.remove(addr, &arena);
                     }
+                    map.insert(addr, id);
                 } else {
-                    prop_assert_eq!(map.remove(addr).map(|id| id.0), model.remove(&addr));
+                    prop_assert_eq!(map.remove(addr, &arena), model.remove(&addr));
                 }
                 prop_assert_eq!(map.len(), model.len());
             }
             for key in 0..600 {
-                let addr = key * 512;
-                prop_assert_eq!(map.get(addr).map(|id| id.0), model.get(&addr).copied());
+                let addr = addr_of(key);
+                prop_assert_eq!(map.get(addr, &arena), model.get(&addr).copied());
             }
             prop_assert_eq!(map.iter().count(), model.len());
         }
@@ -185,14 +204,19 @@ mod tests {
 
     #[test]
     fn grows_and_keeps_everything() {
+        let mut arena = BlockArena::default();
         let mut map = AddrMap::default();
-        for n in 1..=100_000usize {
-            map.insert(n << 21, BlockId(n as u32));
+        let ids: Vec<BlockId> = (1..=100_000usize)
+            .map(|n| block(&mut arena, n << 21))
+            .collect();
+        for (n, id) in ids.iter().enumerate() {
+            map.insert((n + 1) << 21, *id);
         }
-        for n in 1..=100_000usize {
-            assert_eq!(map.get(n << 21), Some(BlockId(n as u32)));
+        for (n, id) in ids.iter().enumerate() {
+            assert_eq!(map.get((n + 1) << 21, &arena), Some(*id));
         }
-        assert_eq!(map.get(3), None);
-        assert_eq!(map.get(0), None);
+        assert_eq!(map.get(3, &arena), None);
+        assert_eq!(map.get((1 << 21) + 8, &arena), None);
+        assert_eq!(map.get(0, &arena), None);
     }
 }

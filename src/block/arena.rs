@@ -146,9 +146,18 @@ impl BlockArena {
             };
             id
         } else {
-            self.blocks.push(block);
-            BlockId((self.blocks.len() - 1) as u32)
+            self.push(block)
         }
+    }
+
+    /// Grows by an eighth, not to twice the size: slots are counted as bookkeeping for live blocks.
+    #[cold]
+    fn push(&mut self, block: Block) -> BlockId {
+        if self.blocks.len() == self.blocks.capacity() {
+            self.blocks.reserve_exact((self.blocks.len() / 8).max(256));
+        }
+        self.blocks.push(block);
+        BlockId((self.blocks.len() - 1) as u32)
     }
 
     /// Removes a block; its neighbours must no longer link to it.

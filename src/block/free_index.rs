@@ -1,51 +1,59 @@
 //! The index of free blocks of one (pool, stream): best fit in a handful of steps.
 //!
-//! Sizes up to 2 MiB have a list each (one for every multiple of 512 bytes); above, a bin covers 1/64 of
+//! Sizes up to 2 MiB have a class each (one for every multiple of 512 bytes); above, a bin covers 1/64 of
 //! an octave and keeps its sizes ordered. Bitmaps over both find the first non-empty one. So the block
 //! returned is the smallest that fits, and among equals the one with the lowest address as far as
-//! [`ORDERED_PREFIX`] blocks of the same size can tell.
+//! [`SizeClass`] can tell.
 
 use super::arena::{BlockArena, BlockState};
-use super::bitmap::Bitmap;
-use super::ordered_bin::{OrderedBin, SizeList};
+use super::bitmap::{BITS, Bitmap};
+use super::ordered_bin::OrderedBin;
+use super::size_class::SizeClass;
 use crate::ids::BlockId;
 use crate::size::MIN_BLOCK_SIZE;
 
-/// Sizes up to `EXACT * 512` have their own list.
-const EXACT: usize = 4096;
+/// Sizes up to `EXACT * 512` have their own class; size `n * 512` is class `n - 1`.
+const EXACT: usize = BITS;
 const EXACT_LIMIT: usize = EXACT * MIN_BLOCK_SIZE;
+/// Classes that are made together, when the first of them is used.
+const PAGE: usize = 64;
 /// log2 of the number of bins in an octave.
 const BIN_BITS: u32 = 6;
 const FIRST_OCTAVE: u32 = EXACT_LIMIT.ilog2();
 const OCTAVES: usize = 48 - FIRST_OCTAVE as usize;
 const BINS: usize = OCTAVES << BIN_BITS;
+const _: () = assert!(BINS <= BITS);
 
-/// How many blocks of one size are kept in address order; further ones go to the end. Bounds the cost
-/// of an insertion.
-const ORDERED_PREFIX: usize = 16;
+type Page = Box<[SizeClass; PAGE]>;
 
 /// Free blocks of one (pool, stream), see the module's text.
 #[derive(Debug)]
 pub struct FreeIndex {
-    exact_bits: Bitmap,
-    exact: Vec<SizeList>,
-    bin_bits: Bitmap,
-    bins: Vec<OrderedBin>,
     len: usize,
     bytes: usize,
+    exact_bits: Bitmap,
+    bin_bits: Bitmap,
+    exact: [Option<Page>; EXACT / PAGE],
+    bins: Vec<OrderedBin>,
 }
 
 impl Default for FreeIndex {
     fn default() -> Self {
         Self {
-            exact_bits: Bitmap::new(EXACT + 1),
-            exact: Vec::new(),
-            bin_bits: Bitmap::new(BINS),
-            bins: Vec::new(),
             len: 0,
             bytes: 0,
+            exact_bits: Bitmap::default(),
+            bin_bits: Bitmap::default(),
+            exact: [const { None }; EXACT / PAGE],
+            bins: Vec::new(),
         }
     }
+}
+
+/// The class of a size up to [`EXACT_LIMIT`].
+#[inline]
+fn class_of(size: usize) -> usize {
+    size / MIN_BLOCK_SIZE - 1
 }
 
 /// The bin of a size above [`EXACT_LIMIT`].
@@ -54,6 +62,11 @@ fn bin_of(size: usize) -> usize {
     let octave = size.ilog2();
     let step = (size >> (octave - BIN_BITS)) & ((1 << BIN_BITS) - 1);
     ((((octave - FIRST_OCTAVE) as usize) << BIN_BITS) | step).min(BINS - 1)
+}
+
+#[cold]
+fn new_page() -> Page {
+    Box::new([SizeClass::EMPTY; PAGE])
 }
 
 impl FreeIndex {
@@ -72,136 +85,106 @@ impl FreeIndex {
         self.bytes
     }
 
+    /// Bytes of bookkeeping held.
+    pub fn heap_bytes(&self) -> usize {
+        let pages = self.exact.iter().flatten().count() * size_of::<[SizeClass; PAGE]>();
+        let bins: usize = self.bins.iter().map(OrderedBin::heap_bytes).sum();
+        pages + bins + self.bins.capacity() * size_of::<OrderedBin>()
+    }
+
     /// Adds a block, whose state becomes `Free`.
     #[inline]
     pub fn insert(&mut self, arena: &mut BlockArena, id: BlockId) {
-        let (addr, size) = (arena[id].addr, arena[id].size);
-        let list = if size <= EXACT_LIMIT {
-            if self.exact.is_empty() {
-                self.exact = vec![SizeList::EMPTY; EXACT + 1];
-            }
-            let class = size / MIN_BLOCK_SIZE;
-            self.exact_bits.set(class);
-            &mut self.exact[class]
-        } else {
-            if self.bins.is_empty() {
-                self.bins.resize_with(BINS, OrderedBin::default);
-            }
-            let bin = bin_of(size);
-            self.bin_bits.set(bin);
-            self.bins[bin].entry(size)
-        };
-        link(list, arena, id, addr);
-        arena[id].state = BlockState::Free;
+        let block = &mut arena[id];
+        let (addr, size) = (block.addr, block.size);
+        block.state = BlockState::Free;
         self.len += 1;
         self.bytes += size;
+        if size <= EXACT_LIMIT {
+            let class = class_of(size);
+            self.exact_bits.set(class);
+            let page = self.exact[class / PAGE % (EXACT / PAGE)].get_or_insert_with(new_page);
+            page[class % PAGE].insert(arena, id, addr);
+        } else {
+            self.insert_large(arena, id, addr, size);
+        }
+    }
+
+    fn insert_large(&mut self, arena: &mut BlockArena, id: BlockId, addr: usize, size: usize) {
+        if self.bins.is_empty() {
+            self.bins.resize_with(BINS, OrderedBin::default);
+        }
+        let bin = bin_of(size);
+        self.bin_bits.set(bin);
+        self.bins[bin].entry(size).insert(arena, id, addr);
     }
 
     /// Takes a block out; its state becomes `Pending`.
     #[inline]
     pub fn remove(&mut self, arena: &mut BlockArena, id: BlockId) {
-        debug_assert_eq!(arena[id].state, BlockState::Free);
-        let size = arena[id].size;
+        let block = &mut arena[id];
+        debug_assert_eq!(block.state, BlockState::Free);
+        let size = block.size;
+        block.state = BlockState::Pending;
+        self.len -= 1;
+        self.bytes -= size;
         if size <= EXACT_LIMIT {
-            let class = size / MIN_BLOCK_SIZE;
-            if unlink(&mut self.exact[class], arena, id) {
+            let class = class_of(size);
+            if let Some(page) = &mut self.exact[class / PAGE % (EXACT / PAGE)]
+                && page[class % PAGE].remove(arena, id)
+            {
                 self.exact_bits.clear(class);
             }
         } else {
             let bin = bin_of(size);
-            if unlink(self.bins[bin].entry(size), arena, id) {
-                self.bins[bin].drop_entry(size);
-                if self.bins[bin].is_empty() {
-                    self.bin_bits.clear(bin);
-                }
+            self.bins[bin].change(size, |class| class.remove(arena, id));
+            if self.bins[bin].is_empty() {
+                self.bin_bits.clear(bin);
             }
         }
-        arena[id].state = BlockState::Pending;
-        self.len -= 1;
-        self.bytes -= size;
     }
 
     /// The best fit for `size` (a multiple of 512): the smallest block that holds it.
     #[inline]
     pub fn best_fit(&self, size: usize) -> Option<BlockId> {
         if size <= EXACT_LIMIT
-            && let Some(class) = self.exact_bits.next(size / MIN_BLOCK_SIZE)
+            && let Some(class) = self.exact_bits.next(class_of(size))
+            && let Some(page) = &self.exact[class / PAGE % (EXACT / PAGE)]
         {
-            return Some(self.exact[class].head);
+            return Some(page[class % PAGE].first());
         }
+        self.best_large_fit(size)
+    }
+
+    fn best_large_fit(&self, size: usize) -> Option<BlockId> {
         let first = if size <= EXACT_LIMIT { 0 } else { bin_of(size) };
         let bin = self.bin_bits.next(first)?;
-        if let Some(list) = self.bins[bin].at_least(size) {
-            return Some(list.head);
+        if let Some(class) = self.bins[bin].at_least(size) {
+            return Some(class.first());
         }
         // Only the request's own bin can hold smaller blocks alone.
         let bin = self.bin_bits.next(bin + 1)?;
-        self.bins[bin].at_least(size).map(|list| list.head)
+        self.bins[bin].at_least(size).map(SizeClass::first)
+    }
+
+    /// Every class, ascending by size.
+    fn classes(&self) -> impl DoubleEndedIterator<Item = &SizeClass> {
+        let exact = self.exact.iter().flatten().flat_map(|page| page.iter());
+        exact.chain(self.bins.iter().flat_map(OrderedBin::classes))
     }
 
     /// Every free block, ascending by size.
     pub fn iter<'a>(&'a self, arena: &'a BlockArena) -> impl Iterator<Item = BlockId> + 'a {
-        let exact = self.exact.iter();
-        let bins = self.bins.iter().flat_map(OrderedBin::lists);
-        exact.chain(bins).flat_map(move |list| {
-            std::iter::successors(list.head.some(), |&id| arena[id].free_next.some())
-        })
+        self.classes().flat_map(move |class| class.iter(arena))
     }
 
     /// The largest free block.
     pub fn largest(&self, arena: &BlockArena) -> Option<BlockId> {
-        let bins = self.bins.iter().rev().flat_map(|bin| bin.lists().rev());
-        bins.chain(self.exact.iter().rev())
-            .find_map(|list| list.head.some())
-            .inspect(|&id| {
-                debug_assert_eq!(arena[id].state, BlockState::Free);
-            })
+        let found = self.classes().rev().find_map(|class| class.first().some());
+        found.inspect(|&id| {
+            debug_assert_eq!(arena[id].state, BlockState::Free);
+        })
     }
-}
-
-/// Adds a block to the list of its size, see [`ORDERED_PREFIX`].
-#[inline]
-fn link(list: &mut SizeList, arena: &mut BlockArena, id: BlockId, addr: usize) {
-    let mut before = BlockId::NONE;
-    let mut after = list.head;
-    for step in 0.. {
-        let Some(next) = after.some() else { break };
-        if arena[next].addr > addr {
-            break;
-        }
-        if step == ORDERED_PREFIX {
-            (before, after) = (list.tail, BlockId::NONE);
-            break;
-        }
-        (before, after) = (next, arena[next].free_next);
-    }
-    match before.some() {
-        Some(before) => arena[before].free_next = id,
-        None => list.head = id,
-    }
-    match after.some() {
-        Some(after) => arena[after].free_prev = id,
-        None => list.tail = id,
-    }
-    let block = &mut arena[id];
-    (block.free_prev, block.free_next) = (before, after);
-}
-
-/// Takes a block out of the list of its size; true when the list is empty afterwards.
-#[inline]
-fn unlink(list: &mut SizeList, arena: &mut BlockArena, id: BlockId) -> bool {
-    let (prev, next) = (arena[id].free_prev, arena[id].free_next);
-    match prev.some() {
-        Some(prev) => arena[prev].free_next = next,
-        None => list.head = next,
-    }
-    match next.some() {
-        Some(next) => arena[next].free_prev = prev,
-        None => list.tail = prev,
-    }
-    let block = &mut arena[id];
-    (block.free_prev, block.free_next) = (BlockId::NONE, BlockId::NONE);
-    !list.head.is_some()
 }
 
 #[cfg(test)]

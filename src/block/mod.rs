@@ -12,6 +12,7 @@ mod arena;
 mod bitmap;
 mod free_index;
 mod ordered_bin;
+mod size_class;
 
 pub use addr_map::AddrMap;
 pub use arena::{Block, BlockArena, BlockState, DAMAGED, NO_USES, OVERSIZE};

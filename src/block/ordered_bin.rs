@@ -1,56 +1,52 @@
 //! Free blocks of a range of sizes, ordered by size.
 
-use crate::ids::BlockId;
+use super::size_class::SizeClass;
 
-/// Free blocks of one size: a doubly linked list through the blocks.
-#[derive(Debug, Clone, Copy)]
-pub struct SizeList {
-    /// Lowest address first.
-    pub head: BlockId,
-    /// Last block.
-    pub tail: BlockId,
-}
-
-impl SizeList {
-    /// No blocks.
-    pub const EMPTY: Self = Self {
-        head: BlockId::NONE,
-        tail: BlockId::NONE,
-    };
-}
-
-/// The distinct sizes of a bin, ascending, with their lists. A bin covers 1/64 of an octave, so it holds
-/// few distinct sizes; a sorted array is one or two cache lines.
+/// The distinct sizes of a bin, ascending, with their blocks. A bin covers 1/64 of an octave, so it holds
+/// few distinct sizes, a cache line each.
 #[derive(Debug, Default)]
 pub struct OrderedBin {
-    sizes: Vec<(usize, SizeList)>,
+    sizes: Vec<(usize, SizeClass)>,
 }
 
 impl OrderedBin {
-    /// The list of `size`, made when absent.
+    /// The class of `size`, made when absent.
     #[inline]
-    pub fn entry(&mut self, size: usize) -> &mut SizeList {
-        let at = match self.sizes.binary_search_by_key(&size, |entry| entry.0) {
+    pub fn entry(&mut self, size: usize) -> &mut SizeClass {
+        let at = match self.find(size) {
             Ok(at) => at,
             Err(at) => {
-                self.sizes.insert(at, (size, SizeList::EMPTY));
+                self.sizes.insert(at, (size, SizeClass::EMPTY));
                 at
             }
         };
         &mut self.sizes[at].1
     }
 
-    /// Drops the list of `size`, which must be empty.
+    /// Position of a size, or where it belongs.
     #[inline]
-    pub fn drop_entry(&mut self, size: usize) {
-        if let Ok(at) = self.sizes.binary_search_by_key(&size, |entry| entry.0) {
+    fn find(&self, size: usize) -> Result<usize, usize> {
+        let at = self.sizes.partition_point(|entry| entry.0 < size);
+        match self.sizes.get(at) {
+            Some(entry) if entry.0 == size => Ok(at),
+            _ => Err(at),
+        }
+    }
+
+    /// Runs `change` on the class of `size`, which is there, and drops it when the answer is that it is
+    /// empty.
+    #[inline]
+    pub fn change(&mut self, size: usize, change: impl FnOnce(&mut SizeClass) -> bool) {
+        if let Ok(at) = self.find(size)
+            && change(&mut self.sizes[at].1)
+        {
             self.sizes.remove(at);
         }
     }
 
-    /// The list of the smallest size ≥ `size`.
+    /// The class of the smallest size ≥ `size`.
     #[inline]
-    pub fn at_least(&self, size: usize) -> Option<&SizeList> {
+    pub fn at_least(&self, size: usize) -> Option<&SizeClass> {
         let at = self.sizes.partition_point(|entry| entry.0 < size);
         self.sizes.get(at).map(|entry| &entry.1)
     }
@@ -61,8 +57,13 @@ impl OrderedBin {
         self.sizes.is_empty()
     }
 
-    /// Every list, ascending by size.
-    pub fn lists(&self) -> impl DoubleEndedIterator<Item = &SizeList> {
+    /// Bytes of bookkeeping held.
+    pub fn heap_bytes(&self) -> usize {
+        self.sizes.capacity() * size_of::<(usize, SizeClass)>()
+    }
+
+    /// Every class, ascending by size.
+    pub fn classes(&self) -> impl DoubleEndedIterator<Item = &SizeClass> {
         self.sizes.iter().map(|entry| &entry.1)
     }
 }

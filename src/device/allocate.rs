@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
-
 use super::DeviceAllocator;
 use super::state::{Request, State};
 use crate::driver::{DriverResult, OUT_OF_MEMORY_CODE};
 use crate::error::{AllocError, Result};
 use crate::history::Context;
 use crate::ids::{MempoolId, PoolId, StreamKey};
+use crate::sync::MutexGuard;
 
 /// Why a segment could not be had.
 pub(super) enum Refusal {

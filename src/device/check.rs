@@ -200,18 +200,14 @@ impl State {
             "{live} live blocks, {} in the map",
             self.live.len()
         );
-        for (addr, id) in self.live.iter() {
+        for id in self.live.iter() {
             let block = &self.arena[id];
             ensure!(
                 block.state == BlockState::Live,
                 "mapped block {id:?} is not live"
             );
             ensure!(
-                block.addr == addr,
-                "block {id:?} is mapped at a wrong address"
-            );
-            ensure!(
-                self.live.get(addr) == Some(id),
+                self.live.get(block.addr, &self.arena) == Some(id),
                 "block {id:?} can't be looked up"
             );
         }
@@ -332,7 +328,7 @@ impl State {
                 recount[7] += i64::from(segment.pages.is_none());
                 recount[8] += segment.held_bytes() as i64;
             }
-            let stats = &self.stats;
+            let stats = self.stats.report();
             let counted = [
                 ("allocation", &stats.allocation),
                 ("allocated_bytes", &stats.allocated_bytes),

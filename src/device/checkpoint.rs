@@ -71,7 +71,8 @@ impl DeviceAllocator {
         for id in live {
             let addr = state.arena[id].addr;
             restored.freed.push(addr);
-            state.live.remove(addr);
+            let state = &mut *state;
+            state.live.remove(addr, &state.arena);
             state.retire(id, None);
             state.complete_free(id, None);
         }
@@ -154,8 +155,7 @@ impl State {
         let count = |state: &mut Self, id: BlockId, sign: i64| {
             if !virtual_memory && state.arena[id].is_split() {
                 let size = state.arena[id].size as i64;
-                state.stats.inactive_split.change(small, sign);
-                state.stats.inactive_split_bytes.change(small, sign * size);
+                state.stats.blocks.split_changed(small, sign, sign * size);
             }
         };
         count(self, id, -1);

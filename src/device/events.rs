@@ -1,12 +1,11 @@
 //! Events of freed blocks: asking, waiting, and returning blocks whose last use is over.
 
-use parking_lot::MutexGuard;
-
 use super::DeviceAllocator;
 use super::state::State;
 use crate::error::Result;
 use crate::ids::{BlockId, PoolId};
 use crate::stream::PendingUse;
+use crate::sync::MutexGuard;
 
 /// Completed events handled for one allocation at the most: bounds its latency. What is left is
 /// handled by the next ones, or by a miss.

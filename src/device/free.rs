@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
-
 use super::DeviceAllocator;
 use super::state::{BlockHandle, State};
 use crate::block::{BlockState, NO_USES};
@@ -11,21 +9,44 @@ use crate::driver::StreamToken;
 use crate::history::Context;
 use crate::ids::BlockId;
 use crate::stream::PendingUse;
+use crate::sync::MutexGuard;
 
 impl DeviceAllocator {
     /// Gives the block at `addr` back; false when it is not a live block of this device.
     #[inline]
     pub fn deallocate(&self, addr: usize) -> bool {
-        self.deallocate_with(addr, None)
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let Some(id) = state.live.remove(addr, &state.arena) else {
+            return false;
+        };
+        if state.arena[id].uses == NO_USES && !state.history.active {
+            state.free_unused(id);
+        } else {
+            self.free_used(guard, id, None);
+        }
+        true
     }
 
     /// As [`Self::deallocate`], with the client's context.
-    #[inline]
     pub fn deallocate_with(&self, addr: usize, context: Option<Arc<Context>>) -> bool {
-        let mut state = self.state.lock();
-        let Some(id) = state.live.remove(addr) else {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let Some(id) = state.live.remove(addr, &state.arena) else {
             return false;
         };
+        self.free_used(guard, id, context);
+        true
+    }
+
+    /// Gives back a block that has left the live map.
+    #[inline(never)]
+    fn free_used(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        id: BlockId,
+        context: Option<Arc<Context>>,
+    ) {
         state.retire(id, context.as_ref());
         if state.arena[id].uses == NO_USES {
             state.complete_free(id, context.as_ref());
@@ -33,7 +54,6 @@ impl DeviceAllocator {
             self.fence_or_defer(&mut state, id);
         }
         self.unlock(state);
-        true
     }
 
     #[cold]
@@ -86,7 +106,7 @@ impl DeviceAllocator {
     /// this device.
     pub fn record_stream(&self, addr: usize, stream: StreamToken) -> bool {
         let mut state = self.state.lock();
-        let Some(id) = state.live.get(addr) else {
+        let Some(id) = state.live.get(addr, &state.arena) else {
             return false;
         };
         let captured = self.in_capture(&state);
@@ -99,7 +119,7 @@ impl DeviceAllocator {
     /// a live block of this device.
     pub fn erase_stream(&self, addr: usize, stream: StreamToken) -> bool {
         let mut state = self.state.lock();
-        let Some(id) = state.live.get(addr) else {
+        let Some(id) = state.live.get(addr, &state.arena) else {
             return false;
         };
         let state = &mut *state;

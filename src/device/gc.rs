@@ -1,11 +1,10 @@
 //! Garbage collection of cached segments by age (`garbage_collection_threshold`).
 
-use parking_lot::MutexGuard;
-
 use super::DeviceAllocator;
 use super::state::State;
 use crate::error::Result;
 use crate::ids::{PoolId, SegmentId};
+use crate::sync::MutexGuard;
 
 impl State {
     /// Idle segments of the default large pool with their age in frees.

@@ -54,7 +54,7 @@ impl DeviceAllocator {
     /// The live block that starts at `addr`.
     pub fn describe_block(&self, addr: usize) -> Option<BlockView> {
         let state = self.state.lock();
-        state.view(state.live.get(addr)?)
+        state.view(state.live.get(addr, &state.arena)?)
     }
 
     /// The block of a handle: live, or waiting for events.
@@ -85,7 +85,7 @@ impl DeviceAllocator {
     /// A copy of the statistics, and `max_split_size` (−1 for unlimited, as the stock allocator has it).
     pub fn stats(&self) -> (DeviceStats, i64) {
         let state = self.state.lock();
-        (state.stats.clone(), state.settings.max_split_size as i64)
+        (state.stats.report(), state.settings.max_split_size as i64)
     }
 
     /// Forgets accumulated statistics.
@@ -101,6 +101,7 @@ impl DeviceAllocator {
     /// Bytes of host memory the bookkeeping holds for blocks.
     pub fn bookkeeping_bytes(&self) -> usize {
         let state = self.state.lock();
-        state.arena.heap_bytes() + state.live.heap_bytes()
+        let lists = state.lists.iter().map(|(_, list)| list.free.heap_bytes());
+        state.arena.heap_bytes() + state.live.heap_bytes() + lists.sum::<usize>()
     }
 }

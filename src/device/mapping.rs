@@ -4,8 +4,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
-
 use super::DeviceAllocator;
 use super::allocate::Refusal;
 use super::state::{Request, State};
@@ -14,6 +12,7 @@ use crate::error::Result;
 use crate::history::{Action, Context};
 use crate::ids::{BlockId, MempoolId, PoolId, SegmentId};
 use crate::size::SMALL_SEGMENT;
+use crate::sync::MutexGuard;
 
 /// The most one reservation may span (a limit of the runtime).
 const MAX_RESERVATION: usize = 128 << 30;

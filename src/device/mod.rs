@@ -32,12 +32,11 @@ pub use state::BlockHandle;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
-
 use crate::config::{ExpandableSegments, Settings};
 use crate::driver::Driver;
 use crate::error::{AllocError, Result};
 use crate::ids::DeviceId;
+use crate::sync::{Mutex, MutexGuard};
 use state::State;
 
 /// The allocator of one device. Thread-safe: one lock around the bookkeeping, released around every

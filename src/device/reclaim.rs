@@ -1,11 +1,10 @@
 //! Returning cached memory to the driver.
 
-use parking_lot::MutexGuard;
-
 use super::DeviceAllocator;
 use super::state::{Request, State};
 use crate::error::Result;
 use crate::ids::{MempoolId, PoolId, SegmentId};
+use crate::sync::MutexGuard;
 
 /// The device has finished everything submitted before `tick`.
 struct Settled {

@@ -1,11 +1,11 @@
 //! The out-of-memory report.
 
-use parking_lot::MutexGuard;
-
 use super::DeviceAllocator;
 use super::state::State;
 use crate::driver::MemoryInfo;
 use crate::error::OomReport;
+use crate::stats::Lane;
+use crate::sync::MutexGuard;
 
 /// A size as the stock allocator prints it: bytes up to 1 KiB, then two decimals.
 pub fn format_size(bytes: usize) -> String {
@@ -33,8 +33,8 @@ impl DeviceAllocator {
         code: i32,
     ) -> OomReport {
         let limit = state.limit;
-        let allocated = state.stats.allocated_bytes.current() as usize;
-        let active = state.stats.active_bytes.current() as usize;
+        let allocated = state.stats.blocks.current(Lane::AllocatedBytes) as usize;
+        let active = state.stats.blocks.current(Lane::ActiveBytes) as usize;
         let reserved = state.reserved();
         drop(state);
         // The report is still worth having when the driver can't answer.

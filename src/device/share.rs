@@ -19,7 +19,7 @@ impl DeviceAllocator {
     /// fixed segment.
     pub fn pages_under(&self, addr: usize) -> Option<PageView> {
         let state = self.state.lock();
-        let id = state.live.get(addr)?;
+        let id = state.live.get(addr, &state.arena)?;
         let block = &state.arena[id];
         let pages = state.pages_of(id)?;
         let range = pages.touching(block.addr, block.end());

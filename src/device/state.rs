@@ -10,7 +10,7 @@ use crate::page::PagePool;
 use crate::pool::{FreeLists, PoolTable};
 use crate::segment::SegmentTable;
 use crate::size::SMALL_SIZE;
-use crate::stats::DeviceStats;
+use crate::stats::Counters;
 use crate::stream::{PendingEvents, StreamUses};
 
 /// Names a block from the time it is handed out until its last use is over.
@@ -40,7 +40,7 @@ pub(super) struct State {
     pub captures: u32,
     /// Events not in use.
     pub idle_events: Vec<EventHandle>,
-    pub stats: DeviceStats,
+    pub stats: Counters,
     pub history: History,
     pub settings: Settings,
     /// What this process may reserve, bytes.
@@ -92,7 +92,7 @@ impl State {
             deferred: Vec::new(),
             captures: 0,
             idle_events: Vec::new(),
-            stats: DeviceStats::default(),
+            stats: Counters::default(),
             history: History::default(),
             settings,
             limit: None,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::state::{Request, State};
-use crate::block::{BlockState, DAMAGED, OVERSIZE};
+use crate::block::{BlockState, DAMAGED, NO_USES, OVERSIZE};
 use crate::history::{Action, Context, TraceEntry};
 use crate::ids::{BlockId, ListId};
 use crate::size::{MIN_BLOCK_SIZE, SMALL_SIZE};
@@ -19,34 +19,33 @@ impl State {
         request: &Request,
         context: Option<Arc<Context>>,
     ) -> usize {
-        let small = request.small;
         let list = self.arena[id].list;
-        self.lists[list].free.remove(&mut self.arena, id);
-        if self.lists[list].virtual_memory {
+        let lists = &mut self.lists[list];
+        lists.free.remove(&mut self.arena, id);
+        if lists.virtual_memory {
             return self.hand_out_virtual(id, request, context);
         }
-        let was_split = self.arena[id].is_split();
-        let whole = self.arena[id].size;
-        let rest = whole - request.size;
+        let whole = &self.arena[id];
+        let (was_split, size) = (whole.is_split(), whole.size);
+        let rest = size - request.size;
         let mut block = id;
-        if self.worth_splitting(request, rest) {
+        let (blocks, bytes) = if self.worth_splitting(request, rest) {
             block = self.split_front(id, request.size);
             self.arena[id].free_since = self.tick as u32;
             self.lists[list].free.insert(&mut self.arena, id);
             if was_split {
-                self.stats
-                    .inactive_split_bytes
-                    .decrease(small, request.size as i64);
+                (0, -(request.size as i64))
             } else {
-                self.stats.inactive_split_bytes.increase(small, rest as i64);
-                self.stats.inactive_split.increase(small, 1);
+                (1, rest as i64)
             }
         } else if was_split {
-            self.stats
-                .inactive_split_bytes
-                .decrease(small, whole as i64);
-            self.stats.inactive_split.decrease(small, 1);
-        }
+            (-1, -(size as i64))
+        } else {
+            (0, 0)
+        };
+        self.stats
+            .blocks
+            .split_changed(request.small, blocks, bytes);
         self.make_live(block, request, context)
     }
 
@@ -93,14 +92,9 @@ impl State {
             self.stats.oversize_allocations.increase(1);
         }
         self.live.insert(addr, id);
-        let stats = &mut self.stats;
-        stats.allocation.increase(request.small, 1);
-        stats.allocated_bytes.increase(request.small, size);
-        stats.active.increase(request.small, 1);
-        stats.active_bytes.increase(request.small, size);
-        stats
-            .requested_bytes
-            .increase(request.small, request.requested as i64);
+        self.stats
+            .blocks
+            .handed_out(request.small, size, request.requested as i64);
         if self.history.active {
             if let Some(context) = &context {
                 self.history.blocks.insert(id, context.clone());
@@ -108,6 +102,26 @@ impl State {
             self.trace(Action::Alloc, id, request.requested, context);
         }
         addr
+    }
+
+    /// The client gave back a block that only its own stream used: what [`Self::retire`] and
+    /// [`Self::complete_free`] do, in one go. Only while no history is recorded.
+    #[inline]
+    pub fn free_unused(&mut self, id: BlockId) {
+        let block = &mut self.arena[id];
+        debug_assert_eq!((block.state, block.uses), (BlockState::Live, NO_USES));
+        block.state = BlockState::Pending;
+        let (size, list, requested) = (block.size as i64, block.list, block.requested as i64);
+        block.requested = 0;
+        block.generation = block.generation.wrapping_add(1);
+        if block.flags & OVERSIZE != 0 {
+            block.flags &= !OVERSIZE;
+            self.stats.oversize_allocations.decrease(1);
+        }
+        let small = self.lists[list].small;
+        self.stats.blocks.freed(small, size, requested);
+        self.tick += 1;
+        self.return_to_list(id, list);
     }
 
     /// The client gave the block back: it leaves the live map and becomes pending.
@@ -122,8 +136,7 @@ impl State {
             self.stats.oversize_allocations.decrease(1);
         }
         let small = self.lists[list].small;
-        self.stats.allocation.decrease(small, 1);
-        self.stats.allocated_bytes.decrease(small, size);
+        self.stats.blocks.retired(small, size);
         self.tick += 1;
         if self.history.active {
             let context = context.or(self.history.blocks.get(&id)).cloned();
@@ -150,8 +163,14 @@ impl State {
         let (size, requested, list) = (block.size as i64, block.requested as i64, block.list);
         block.requested = 0;
         block.generation = block.generation.wrapping_add(1);
-        let (small, virtual_memory) = (self.lists[list].small, self.lists[list].virtual_memory);
+        let small = self.lists[list].small;
+        self.stats.blocks.completed(small, size, requested);
+        self.return_to_list(id, list);
+    }
 
+    /// A block that nobody uses merges with free neighbours and enters its list.
+    #[inline]
+    fn return_to_list(&mut self, id: BlockId, list: ListId) {
         let (merged, mut blocks, mut bytes) = self.merge_neighbours(id, list);
         let whole = &mut self.arena[merged];
         whole.free_since = self.tick as u32;
@@ -161,16 +180,11 @@ impl State {
         } else if let Some(segment) = self.segments.get_mut(whole.segment) {
             segment.idle_since = self.tick;
         }
-        self.lists[list].free.insert(&mut self.arena, merged);
-
-        let stats = &mut self.stats;
-        if !virtual_memory {
-            stats.inactive_split.change(small, blocks);
-            stats.inactive_split_bytes.change(small, bytes);
+        let list = &mut self.lists[list];
+        list.free.insert(&mut self.arena, merged);
+        if !list.virtual_memory {
+            self.stats.blocks.split_changed(list.small, blocks, bytes);
         }
-        stats.active.decrease(small, 1);
-        stats.active_bytes.decrease(small, size);
-        stats.requested_bytes.decrease(small, requested);
     }
 
     /// Merges a block with its free neighbours, which leave their list. Returns the merged block and

@@ -1,8 +1,12 @@
 //! Counters. Exact and cheap: the hot path updates a few integers; sums over pools and the
 //! accumulated frees are derived when asked. Pure.
 
+mod block_counters;
+mod counters;
 mod device_stats;
 mod stat;
 
+pub use block_counters::{BlockCounters, Lane};
+pub use counters::Counters;
 pub use device_stats::DeviceStats;
 pub use stat::{PoolStat, Stat};

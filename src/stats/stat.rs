@@ -56,6 +56,25 @@ pub struct PoolStat {
 }
 
 impl PoolStat {
+    /// A statistic counted elsewhere. Arrays are by pool: 0 small, 1 large; `base` is what was current at
+    /// the last reset of accumulated values.
+    pub(super) fn from_parts(
+        current: [i64; 2],
+        peak: [i64; 2],
+        allocated: [i64; 2],
+        base: [i64; 2],
+        total_peak: i64,
+    ) -> Self {
+        Self {
+            current,
+            peak,
+            allocated,
+            base,
+            total: current[0] + current[1],
+            total_peak,
+        }
+    }
+
     /// Adds `amount` ≥ 0 to the pool.
     #[inline]
     pub fn increase(&mut self, small: bool, amount: i64) {
