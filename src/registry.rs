@@ -69,12 +69,12 @@ impl Registry {
     /// The allocator of a device.
     #[inline]
     pub fn device(&self, device: i32) -> Result<&DeviceAllocator> {
-        self.devices
-            .get(device as usize)
-            .and_then(OnceLock::get)
-            .ok_or(AllocError::InvalidDevice {
+        match self.devices.get(device as usize).and_then(OnceLock::get) {
+            Some(device) => Ok(device),
+            None => Err(AllocError::InvalidDevice {
                 device: device.into(),
-            })
+            }),
+        }
     }
 
     /// Every device.

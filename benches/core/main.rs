@@ -27,5 +27,6 @@ fn hot_path(criterion: &mut Criterion) {
     group.finish();
 }
 
+#[allow(missing_docs)]
 criterion_group!(benches, hot_path);
 criterion_main!(benches);

@@ -42,6 +42,14 @@ impl SizeClass {
     #[inline]
     pub fn insert(&mut self, arena: &mut BlockArena, id: BlockId, addr: usize) {
         let key = (addr / MIN_BLOCK_SIZE) as u32;
+        if self.count == 0 {
+            (self.ids[0], self.keys[0], self.count) = (id, key, 1);
+            return;
+        }
+        self.insert_beside(arena, id, key);
+    }
+
+    fn insert_beside(&mut self, arena: &mut BlockArena, id: BlockId, key: u32) {
         if self.count as usize == FRONT {
             if key > self.keys[FRONT - 1] {
                 return self.push_rest(arena, id);
@@ -53,7 +61,6 @@ impl SizeClass {
     }
 
     /// Adds a block to the front, which has room.
-    #[inline]
     fn insert_front(&mut self, id: BlockId, key: u32) {
         let mut at = (self.count as usize).min(FRONT - 1);
         self.count += 1;
@@ -69,6 +76,14 @@ impl SizeClass {
     /// Takes a block out; true when none is left.
     #[inline]
     pub fn remove(&mut self, arena: &mut BlockArena, id: BlockId) -> bool {
+        if self.count == 1 && self.ids[0] == id && !self.rest.is_some() {
+            (self.ids[0], self.count) = (BlockId::NONE, 0);
+            return true;
+        }
+        self.remove_from_many(arena, id)
+    }
+
+    fn remove_from_many(&mut self, arena: &mut BlockArena, id: BlockId) -> bool {
         let Some(found) = self.ids.iter().position(|&other| other == id) else {
             self.remove_rest(arena, id);
             return false;

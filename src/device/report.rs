@@ -34,7 +34,7 @@ impl DeviceAllocator {
     ) -> OomReport {
         let limit = state.limit;
         let allocated = state.stats.blocks.current(Lane::AllocatedBytes) as usize;
-        let active = state.stats.blocks.current(Lane::ActiveBytes) as usize;
+        let active = state.stats.blocks.active_bytes() as usize;
         let reserved = state.reserved();
         drop(state);
         // The report is still worth having when the driver can't answer.

@@ -2,23 +2,23 @@
 
 use super::PoolStat;
 
-/// What is counted. One lane each.
+/// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
     /// Live allocations.
     Allocation,
     /// Bytes in live allocations, after rounding.
     AllocatedBytes,
-    /// Live allocations and freed ones that wait for events.
-    Active,
-    /// Bytes in active blocks.
-    ActiveBytes,
     /// Bytes asked for by the client, of active blocks.
     RequestedBytes,
     /// Free blocks that are parts of a segment in use.
     InactiveSplit,
     /// Bytes in such blocks.
     InactiveSplitBytes,
+    /// Freed blocks that wait for events.
+    Waiting,
+    /// Bytes in such blocks.
+    WaitingBytes,
 }
 
 const LANES: usize = 8;
@@ -32,7 +32,8 @@ struct Lanes([i64; LANES]);
 ///
 /// An increase is an addition to `current`, nothing else. Peaks are looked after before a decrease (and
 /// when someone asks): a value can't have been higher in between. Totals over both pools, and what was
-/// added, follow from the rest.
+/// added, follow from the rest. So do the figures of active blocks, which are the live and the waiting
+/// ones: while none wait, both figures are the same.
 #[derive(Debug, Clone, Default)]
 pub struct BlockCounters {
     current: [Lanes; 2],
@@ -41,6 +42,8 @@ pub struct BlockCounters {
     peak: [Lanes; 2],
     /// Of the sum over both pools.
     total_peak: Lanes,
+    /// Peaks of active blocks and their bytes while blocks waited: by pool, and of the sum.
+    active_peak: [[i64; 2]; 3],
     /// `current` and `freed` at the last reset of accumulated values.
     base: [Lanes; 2],
     freed_base: [Lanes; 2],
@@ -53,31 +56,36 @@ impl BlockCounters {
         let lanes = &mut self.current[usize::from(!small)].0;
         lanes[Lane::Allocation as usize] += 1;
         lanes[Lane::AllocatedBytes as usize] += size;
-        lanes[Lane::Active as usize] += 1;
-        lanes[Lane::ActiveBytes as usize] += size;
         lanes[Lane::RequestedBytes as usize] += requested;
-    }
-
-    /// The client gave a block back; it stays active.
-    #[inline]
-    pub fn retired(&mut self, small: bool, size: i64) {
-        self.decrease(Lane::Allocation, small, 1);
-        self.decrease(Lane::AllocatedBytes, small, size);
-    }
-
-    /// A block is no longer active.
-    #[inline]
-    pub fn completed(&mut self, small: bool, size: i64, requested: i64) {
-        self.decrease(Lane::Active, small, 1);
-        self.decrease(Lane::ActiveBytes, small, size);
-        self.decrease(Lane::RequestedBytes, small, requested);
     }
 
     /// The client gave a block back and it is no longer active.
     #[inline]
     pub fn freed(&mut self, small: bool, size: i64, requested: i64) {
-        self.retired(small, size);
-        self.completed(small, size, requested);
+        if self.any_waiting() {
+            self.note_active_peaks();
+        }
+        self.decrease(Lane::Allocation, small, 1);
+        self.decrease(Lane::AllocatedBytes, small, size);
+        self.decrease(Lane::RequestedBytes, small, requested);
+    }
+
+    /// The client gave a block back; it stays active.
+    pub fn retired(&mut self, small: bool, size: i64) {
+        self.decrease(Lane::Allocation, small, 1);
+        self.decrease(Lane::AllocatedBytes, small, size);
+        let lanes = &mut self.current[usize::from(!small)].0;
+        lanes[Lane::Waiting as usize] += 1;
+        lanes[Lane::WaitingBytes as usize] += size;
+    }
+
+    /// A block that was retired is no longer active.
+    pub fn completed(&mut self, small: bool, size: i64, requested: i64) {
+        self.note_active_peaks();
+        let lanes = &mut self.current[usize::from(!small)].0;
+        lanes[Lane::Waiting as usize] -= 1;
+        lanes[Lane::WaitingBytes as usize] -= size;
+        self.decrease(Lane::RequestedBytes, small, requested);
     }
 
     /// Free parts of segments became more or fewer, larger or smaller.
@@ -89,17 +97,16 @@ impl BlockCounters {
 
     #[inline]
     fn change(&mut self, lane: Lane, small: bool, amount: i64) {
-        if amount >= 0 {
-            self.current[usize::from(!small)].0[lane as usize] += amount;
-        } else {
-            self.decrease(lane, small, -amount);
-        }
+        let pool = usize::from(!small);
+        self.note_peak(lane, pool);
+        self.current[pool].0[lane as usize] += amount;
+        self.freed[pool].0[lane as usize] += (-amount).max(0);
     }
 
     #[inline]
     fn decrease(&mut self, lane: Lane, small: bool, amount: i64) {
-        self.note_peak(lane, usize::from(!small));
         let pool = usize::from(!small);
+        self.note_peak(lane, pool);
         self.current[pool].0[lane as usize] -= amount;
         self.freed[pool].0[lane as usize] += amount;
     }
@@ -112,18 +119,57 @@ impl BlockCounters {
         if value > self.peak[pool].0[lane] {
             self.peak[pool].0[lane] = value;
         }
-        let total = value + self.current[1 - pool].0[lane];
+        let total = self.current[0].0[lane] + self.current[1].0[lane];
         if total > self.total_peak.0[lane] {
             self.total_peak.0[lane] = total;
         }
     }
 
+    #[inline]
+    fn any_waiting(&self) -> bool {
+        let waiting = Lane::Waiting as usize;
+        self.current[0].0[waiting] + self.current[1].0[waiting] != 0
+    }
+
+    /// Active blocks and bytes: of a pool (0, 1), or of both (2).
+    fn active(&self, pool: usize) -> [i64; 2] {
+        let of = |pool: usize, live: Lane, waiting: Lane| {
+            let lanes = &self.current[pool].0;
+            lanes[live as usize] + lanes[waiting as usize]
+        };
+        let both = |pool| {
+            [
+                of(pool, Lane::Allocation, Lane::Waiting),
+                of(pool, Lane::AllocatedBytes, Lane::WaitingBytes),
+            ]
+        };
+        match pool {
+            2 => {
+                let ([a, b], [c, d]) = (both(0), both(1));
+                [a + c, b + d]
+            }
+            pool => both(pool),
+        }
+    }
+
+    #[cold]
+    fn note_active_peaks(&mut self) {
+        for pool in 0..3 {
+            let now = self.active(pool);
+            for (peak, value) in self.active_peak[pool].iter_mut().zip(now) {
+                *peak = (*peak).max(value);
+            }
+        }
+    }
+
     /// Bytes or blocks now, over both pools.
     pub fn current(&self, lane: Lane) -> i64 {
-        self.current
-            .iter()
-            .map(|lanes| lanes.0[lane as usize])
-            .sum()
+        self.current[0].0[lane as usize] + self.current[1].0[lane as usize]
+    }
+
+    /// Bytes in active blocks now.
+    pub fn active_bytes(&self) -> i64 {
+        self.active(2)[1]
     }
 
     /// One lane as clients see it.
@@ -143,6 +189,32 @@ impl BlockCounters {
         PoolStat::from_parts(current, peak, allocated, base, total_peak)
     }
 
+    /// Active blocks (`bytes` false) or the bytes in them. Every increase is one of the live ones.
+    pub fn active_stat(&self, bytes: bool) -> PoolStat {
+        let (live, waiting) = if bytes {
+            (Lane::AllocatedBytes, Lane::WaitingBytes)
+        } else {
+            (Lane::Allocation, Lane::Waiting)
+        };
+        let live_stat = self.stat(live);
+        let which = usize::from(bytes);
+        let now = [0, 1, 2].map(|pool| self.active(pool)[which]);
+        let noted = [0, 1, 2].map(|pool| self.active_peak[pool][which]);
+        let (small, large) = (live_stat.pool(true), live_stat.pool(false));
+        let peak = |pool: usize, live: i64| live.max(noted[pool]).max(now[pool]);
+        let base = [0, 1].map(|pool: usize| {
+            let lanes = &self.base[pool].0;
+            lanes[live as usize] + lanes[waiting as usize]
+        });
+        PoolStat::from_parts(
+            [now[0], now[1]],
+            [peak(0, small.peak), peak(1, large.peak)],
+            [small.allocated, large.allocated],
+            base,
+            peak(2, live_stat.aggregate().peak),
+        )
+    }
+
     /// Forgets the accumulated values.
     pub fn reset_accumulated(&mut self) {
         self.base = self.current;
@@ -155,6 +227,7 @@ impl BlockCounters {
         for lane in 0..LANES {
             self.total_peak.0[lane] = self.current[0].0[lane] + self.current[1].0[lane];
         }
+        self.active_peak = [0, 1, 2].map(|pool| self.active(pool));
     }
 }
 
@@ -163,20 +236,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const LANES: [Lane; 7] = [
-        Lane::Allocation,
-        Lane::AllocatedBytes,
-        Lane::Active,
-        Lane::ActiveBytes,
-        Lane::RequestedBytes,
-        Lane::InactiveSplit,
-        Lane::InactiveSplitBytes,
-    ];
-
     proptest! {
-        /// The reference counts every change at once.
+        /// The reference counts every change at once: allocations, their bytes, active blocks, their
+        /// bytes, requested bytes, split blocks, their bytes.
         #[test]
-        fn agrees_with_plain_counting(ops in prop::collection::vec((any::<bool>(), 0u8..6, 1i64..1000), 1..200)) {
+        fn agrees_with_plain_counting(ops in prop::collection::vec((any::<bool>(), 0u8..7, 1i64..1000), 1..200)) {
             let mut counters = BlockCounters::default();
             let mut plain = [PoolStat::default(); 7];
             let (mut live, mut pending) = (Vec::new(), Vec::new());
@@ -212,6 +276,13 @@ mod tests {
                         plain[5].change(small, blocks);
                         plain[6].change(small, bytes);
                     }
+                    5 => if !live.is_empty() {
+                        let (small, amount) = live.swap_remove(amount as usize % live.len());
+                        counters.freed(small, amount * 512, amount);
+                        for (stat, by) in plain.iter_mut().zip([1, amount * 512, 1, amount * 512, amount]) {
+                            stat.decrease(small, by);
+                        }
+                    },
                     _ if small => {
                         counters.reset_peak();
                         plain.iter_mut().for_each(PoolStat::reset_peak);
@@ -221,13 +292,23 @@ mod tests {
                         plain.iter_mut().for_each(PoolStat::reset_accumulated);
                     }
                 }
-                for (lane, plain) in LANES.into_iter().zip(&plain) {
-                    let stat = counters.stat(lane);
+                let stats = [
+                    counters.stat(Lane::Allocation),
+                    counters.stat(Lane::AllocatedBytes),
+                    counters.active_stat(false),
+                    counters.active_stat(true),
+                    counters.stat(Lane::RequestedBytes),
+                    counters.stat(Lane::InactiveSplit),
+                    counters.stat(Lane::InactiveSplitBytes),
+                ];
+                for (stat, plain) in stats.iter().zip(&plain) {
                     prop_assert_eq!(stat.pool(true), plain.pool(true));
                     prop_assert_eq!(stat.pool(false), plain.pool(false));
                     prop_assert_eq!(stat.aggregate(), plain.aggregate());
-                    prop_assert_eq!(counters.current(lane), plain.current());
+                    prop_assert_eq!(stat.current(), plain.current());
                 }
+                prop_assert_eq!(counters.current(Lane::AllocatedBytes), plain[1].current());
+                prop_assert_eq!(counters.active_bytes(), plain[3].current());
             }
         }
     }

@@ -35,8 +35,8 @@ impl Counters {
         DeviceStats {
             allocation: self.blocks.stat(Lane::Allocation),
             allocated_bytes: self.blocks.stat(Lane::AllocatedBytes),
-            active: self.blocks.stat(Lane::Active),
-            active_bytes: self.blocks.stat(Lane::ActiveBytes),
+            active: self.blocks.active_stat(false),
+            active_bytes: self.blocks.active_stat(true),
             requested_bytes: self.blocks.stat(Lane::RequestedBytes),
             segment: self.segment,
             reserved_bytes: self.reserved_bytes,
