@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput};
 
 mod workloads;
 
@@ -27,6 +27,8 @@ fn hot_path(criterion: &mut Criterion) {
     group.finish();
 }
 
-#[allow(missing_docs)]
-criterion_group!(benches, hot_path);
-criterion_main!(benches);
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    hot_path(&mut criterion);
+    criterion.final_summary();
+}
