@@ -122,6 +122,11 @@ class NpuAllocator final : public stock::NPUAllocator {
     check(core().deallocate(reinterpret_cast<std::uintptr_t>(ptr)));
   }
 
+  // Memory on a device; zero bytes give null.
+  void* allocate_on_stream(int device, size_t size, aclrtStream stream) const {
+    return size == 0 ? nullptr : allocate_on(device, size, stream);
+  }
+
   // The same for graph engines, which the profiler tells apart (fork/blocks.cpp).
   void* allocate_external(int device, size_t size, aclrtStream stream) const {
     return allocate_detailed(device, size, stream, true);

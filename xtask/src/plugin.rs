@@ -14,6 +14,8 @@ use crate::python::Python;
 
 const LIBRARY: &str = "libnpualloc_torch_npu.so";
 const TARGET: &str = "npualloc_torch_npu";
+/// The library for `NPUPluggableAllocator`, built beside it.
+const PLUGGABLE: &str = "npualloc_pluggable";
 
 pub fn main(arguments: &PluginArgs) -> Result<ExitCode> {
     let project = Project::locate()?;
@@ -36,7 +38,7 @@ impl Plugin {
     /// When a tool is missing, or CMake or a compiler fails.
     pub fn build(project: &Project, python: &Python) -> Result<Self> {
         let tree = CMakeTree::configure(project, python, Tests::Leave)?;
-        tree.build(&[TARGET])?;
+        tree.build(&[TARGET, PLUGGABLE])?;
         let places = ["", "lib", "cpp/torch_npu"];
         let mut paths = places
             .iter()
@@ -97,6 +99,7 @@ impl CMakeTree {
                     project.target.display()
                 ))
                 .arg("-DNPUALLOC_BUILD_TORCH_NPU=ON")
+                .arg(format!("-DNPUALLOC_BUILD_FORK={build_tests}"))
                 .arg(format!("-DNPUALLOC_BUILD_TESTS={build_tests}")),
         )?;
         Ok(Self { directory })

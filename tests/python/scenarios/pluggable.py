@@ -1,0 +1,194 @@
+"""npualloc through NPUPluggableAllocator. Each scenario has a process of its own: it replaces the allocator."""
+
+import ctypes
+import importlib.util
+import io
+import pathlib
+import sys
+from contextlib import redirect_stdout
+
+import torch
+import torch_npu
+
+from scenarios.common import MIB, allocate, caught, pick, stats
+
+ALL = [
+    "allocated_bytes.all.current",
+    "allocated_bytes.all.peak",
+    "reserved_bytes.all.current",
+    "allocation.all.allocated",
+    "allocation.all.freed",
+]
+
+
+def example():
+    """The module examples/pluggable.py."""
+    path = pathlib.Path(__file__).parents[3] / "examples" / "pluggable.py"
+    spec = importlib.util.spec_from_file_location("pluggable_example", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def use(library):
+    """Puts npualloc with all its functions in place."""
+    torch_npu.npu.memory.change_current_allocator(example().npualloc(library))
+    torch.npu.init()
+
+
+def consistency(library):
+    check = ctypes.CDLL(library).npualloc_check_consistency
+    check.restype = ctypes.c_char_p
+    broken = check()
+    return broken and broken.decode()
+
+
+def run_example(library):
+    """The example as it stands."""
+    module = example()
+    sys.argv = ["pluggable.py", library]
+    output = io.StringIO()
+    with redirect_stdout(output):
+        module.main()
+    return output.getvalue().splitlines()
+
+
+def loading(library):
+    """Loading it alone changes nothing."""
+    ctypes.CDLL(library)
+    before = torch.npu.get_allocator_backend()
+    allocate(3 * MIB)
+    return {"backend": before, "accelerator": torch.accelerator.memory_reserved()}
+
+
+def two_functions(library):
+    """Only malloc and free are given: the first allocation sets the rest up."""
+    allocator = torch_npu.npu.memory.NPUPluggableAllocator(
+        library, "npualloc_malloc", "npualloc_free"
+    )
+    torch_npu.npu.memory.change_current_allocator(allocator)
+    first = allocate(3 * MIB)
+    pointer = first.data_ptr()
+    del first
+    again = allocate(3 * MIB).data_ptr()
+    return {"again": again == pointer, "consistency": consistency(library)}
+
+
+def statistics(library):
+    use(library)
+    keep = [allocate(3 * MIB), allocate(5 * MIB)]
+    both = pick(stats(), *ALL)
+    del keep[1]
+    one = pick(stats(), *ALL)
+    torch.npu.reset_peak_memory_stats()
+    reset = pick(stats(), *ALL)
+    del keep[0]
+    torch.npu.empty_cache()
+    return {
+        "backend": torch.npu.get_allocator_backend(),
+        "both": both,
+        "one": one,
+        "reset": reset,
+        "empty": allocate(0).data_ptr(),
+        "consistency": consistency(library),
+    }
+
+
+def cache(library, size):
+    """What torch_npu's allocator gives back through the reset function."""
+    use(library)
+    allocate(size)
+    before = torch.npu.memory_reserved()
+    torch.npu.empty_cache()
+    return {"before": before, "after": torch.npu.memory_reserved()}
+
+
+def streams(library):
+    """Memory used on another stream is not given out again too early."""
+    use(library)
+    side = torch.npu.Stream()
+    tensor = allocate(3 * MIB)
+    pointer = tensor.data_ptr()
+    with torch.npu.stream(side):
+        for _ in range(100):
+            tensor.add_(1)
+    tensor.record_stream(side)
+    del tensor
+    pending = pick(stats(), "active_bytes.all.current", "allocated_bytes.all.current")
+    early = allocate(3 * MIB)
+    torch.npu.synchronize()
+    allocate(512)
+    late = allocate(3 * MIB)
+    return {
+        "pending": pending,
+        "early": early.data_ptr() == pointer,
+        "late": late.data_ptr() == pointer,
+        "consistency": consistency(library),
+    }
+
+
+def pools(library):
+    """Scopes that send requests to a private pool."""
+    use(library)
+    pool = (0, 7)
+    device = torch.npu.current_device()
+    outside = allocate(3 * MIB)
+    torch_npu._C._npu_beginAllocateToPool(device, pool)
+    inside = allocate(3 * MIB)
+    again = caught(torch_npu._C._npu_beginAllocateToPool, device, pool)
+    torch_npu._C._npu_endAllocateToPool(device, pool)
+    reserved = torch.npu.memory_reserved()
+    # The pool's free memory does not serve others, and theirs not the pool.
+    distance = abs(inside.data_ptr() - outside.data_ptr())
+    del inside
+    torch.npu.empty_cache()
+    kept = torch.npu.memory_reserved()
+    torch_npu._C._npu_releasePool(device, pool)
+    torch.npu.empty_cache()
+    return {
+        "apart": distance >= 3 * MIB,
+        "again": again,
+        "end": caught(torch_npu._C._npu_endAllocateToPool, device, pool),
+        "reserved": reserved,
+        "kept": kept,
+        "released": torch.npu.memory_reserved(),
+        "consistency": consistency(library),
+    }
+
+
+def limits(library):
+    """The memory fraction, running out, and settings."""
+    use(library)
+    _, total = torch.npu.mem_get_info()
+    torch.npu.set_per_process_memory_fraction(0.25)
+    error = caught(allocate, total // 2)
+    fits = allocate(total // 8).data_ptr() != 0
+    return {"error": error, "fits": fits, "consistency": consistency(library)}
+
+
+def settings(library):
+    """Settings of run time reach it."""
+    use(library)
+    torch.npu.memory._set_allocator_settings("expandable_segments:True")
+    allocate(3 * MIB)
+    return torch.npu.memory_reserved()
+
+
+def base(library):
+    """Where the segment of a block starts."""
+    use(library)
+    keep = [allocate(3 * MIB), allocate(3 * MIB)]
+    function = ctypes.CDLL(library).npualloc_base_alloc
+    function.restype = ctypes.c_void_p
+    function.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)]
+    size = ctypes.c_size_t()
+    start = function(keep[1].data_ptr(), ctypes.byref(size))
+    return {"start": start == keep[0].data_ptr(), "size": size.value}
+
+
+def too_late(library):
+    """Torch_npu refuses once an NPU is in use."""
+    allocate(3 * MIB)
+    allocator = example().npualloc(library)
+    error = caught(torch_npu.npu.memory.change_current_allocator, allocator)
+    return {"error": error, "address": allocate(3 * MIB).data_ptr() != 0}

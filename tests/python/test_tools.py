@@ -1,0 +1,50 @@
+"""Reports to CANN's memory tools, through a stand-in for its library libms_tools_ext.so."""
+
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+SOURCE = pathlib.Path(__file__).parent / "native" / "ms_tools_ext.c"
+
+
+def shared_library(source, library):
+    library.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-x", "c", str(source), "-o", str(library)], check=True
+    )
+    return library
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A home of CANN with the stand-in."""
+    directory = tmp_path_factory.mktemp("cann")
+    shared_library(SOURCE, directory / "lib64" / "libms_tools_ext.so")
+    return directory
+
+
+def environment(home, preload=None):
+    preloads = [os.environ.get("LD_PRELOAD", ""), str(preload or "")]
+    return {
+        "ASCEND_HOME_PATH": str(home),
+        "LD_LIBRARY_PATH": f"{home}/lib64:{os.environ.get('LD_LIBRARY_PATH', '')}",
+        "LD_PRELOAD": ":".join(filter(None, preloads)),
+    }
+
+
+def test_tools_hear_of_allocations_and_frees(run_both, home):
+    # Its presence says that a tool listens.
+    hook = shared_library(os.devnull, home / "libascend_kernel_hook.so")
+    stock, subject = run_both(
+        "tools:events", fresh=True, env=environment(home, hook), home=str(home)
+    )
+    kinds = [event[0] for event in subject.value]
+    assert kinds == ["heap", "block"] * 2 + ["heap", "gone", "heap", "block"] + ["heap", "gone"] * 2
+    assert subject.value == stock.value
+
+
+def test_nothing_is_said_without_a_tool(run_both, home):
+    stock, subject = run_both("tools:events", fresh=True, env=environment(home), home=str(home))
+    assert subject.value == stock.value == []
