@@ -48,5 +48,7 @@ install(FILES "${PROJECT_BINARY_DIR}/npuallocConfig.cmake"
               "${CMAKE_CURRENT_LIST_DIR}/NpuallocTorch.cmake" "${CMAKE_CURRENT_LIST_DIR}/query_torch.py"
         DESTINATION "${_npualloc_package_dir}")
 
+# Relative, so that an installed tree can be moved.
+file(RELATIVE_PATH _npualloc_pc_to_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 configure_file("${CMAKE_CURRENT_LIST_DIR}/npualloc.pc.in" "${PROJECT_BINARY_DIR}/npualloc.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/npualloc.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

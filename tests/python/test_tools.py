@@ -19,8 +19,12 @@ def shared_library(source, library):
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """A home of CANN with the stand-in."""
+    """The home of CANN with the stand-in added."""
     directory = tmp_path_factory.mktemp("cann")
+    real = os.environ.get("ASCEND_HOME_PATH")
+    for entry in pathlib.Path(real).iterdir() if real else []:
+        if entry.name != "lib64":
+            (directory / entry.name).symlink_to(entry)
     shared_library(SOURCE, directory / "lib64" / "libms_tools_ext.so")
     return directory
 

@@ -48,6 +48,12 @@ pub enum Command {
     /// with torch.ops.load_library after `import torch_npu`.
     Plugin(PluginArgs),
 
+    /// Build the Python wheel
+    ///
+    /// It carries the plug-in for the given versions of torch and torch-npu and
+    /// loads it with `import torch`. Prints the wheel's path as the last line.
+    Package(PackageArgs),
+
     /// Run a Python script on the simulated device
     ///
     /// The script needs no change. Everything after `--` is handed to Python,
@@ -110,6 +116,19 @@ pub enum Suite {
 pub struct PluginArgs {
     #[command(flatten)]
     pub interpreter: Interpreter,
+}
+
+#[derive(Args)]
+pub struct PackageArgs {
+    /// Versions of torch and torch-npu to carry libraries for
+    #[arg(
+        long,
+        value_name = "VERSION",
+        value_delimiter = ',',
+        default_value = "2.13.0,2.14.0",
+        value_parser = torch_version
+    )]
+    pub torch: Vec<String>,
 }
 
 #[derive(Args)]

@@ -3,7 +3,7 @@
 //! only its result to standard output.
 //!
 //! Layout: `cli` (arguments) → one module for each command (`demo`, `run`,
-//! `test`, `bench`, `plugin`, `sim`) → what they share (`env`, `apt`, `python`,
+//! `test`, `bench`, `plugin`, `package`, `sim`) → what they share (`env`, `apt`, `python`,
 //! `device`, `process`, `report`, `counts`). The allocator's own crate is not used here.
 
 use std::process::ExitCode;
@@ -17,6 +17,7 @@ mod counts;
 mod demo;
 mod device;
 mod env;
+mod package;
 mod plugin;
 mod process;
 mod python;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         cli::Command::Sim => sim_main(),
         cli::Command::Plugin(args) => plugin::main(&args),
         cli::Command::Run(args) => run::main(&args),
+        cli::Command::Package(args) => package::main(&args),
     };
     match result {
         Ok(code) => code,

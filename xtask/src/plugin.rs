@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result};
+use anyhow::{Result, ensure};
 
 use crate::apt::{self, Need};
 use crate::cli::PluginArgs;
@@ -12,7 +12,6 @@ use crate::env::Project;
 use crate::process::{self, say};
 use crate::python::Python;
 
-const LIBRARY: &str = "libnpualloc_torch_npu.so";
 const TARGET: &str = "npualloc_torch_npu";
 /// The library for `NPUPluggableAllocator`, built beside it.
 const PLUGGABLE: &str = "npualloc_pluggable";
@@ -29,6 +28,8 @@ pub fn main(arguments: &PluginArgs) -> Result<ExitCode> {
 pub struct Plugin {
     /// `libnpualloc_torch_npu.so`.
     pub library: PathBuf,
+    /// `libnpualloc_pluggable.so`, for `NPUPluggableAllocator`.
+    pub pluggable: PathBuf,
 }
 
 impl Plugin {
@@ -39,14 +40,15 @@ impl Plugin {
     pub fn build(project: &Project, python: &Python) -> Result<Self> {
         let tree = CMakeTree::configure(project, python, Tests::Leave)?;
         tree.build(&[TARGET, PLUGGABLE])?;
-        let places = ["", "lib", "cpp/torch_npu"];
-        let mut paths = places
-            .iter()
-            .map(|place| tree.directory.join(place).join(LIBRARY));
-        let library = paths.find(|path| path.exists());
-        let library = library
-            .with_context(|| format!("CMake built no {LIBRARY} in {}", tree.directory.display()))?;
-        Ok(Self { library })
+        let built = |place: &str| {
+            let path = tree.directory.join(place);
+            ensure!(path.exists(), "CMake built no {}", path.display());
+            Ok(path)
+        };
+        Ok(Self {
+            library: built("cpp/torch_npu/libnpualloc_torch_npu.so")?,
+            pluggable: built("cpp/torch_npu/pluggable/libnpualloc_pluggable.so")?,
+        })
     }
 }
 

@@ -140,7 +140,9 @@ fn python(project: &Project, arguments: &TestArgs, summary: &mut Summary) -> Res
 /// C++ sources and headers of the project, without those of build directories.
 fn cpp_sources(project: &Project) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    for room in ["include", "cpp", "tests", "benches", "crates", "demo", "examples"] {
+    for room in [
+        "include", "cpp", "tests", "benches", "crates", "demo", "examples",
+    ] {
         collect(&project.root.join(room), &mut found)?;
     }
     found.sort();

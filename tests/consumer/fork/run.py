@@ -42,8 +42,9 @@ except OSError as error:
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 import torch  # noqa: E402
 
-# Its dependency, the wheel's libtorch_npu.so, is loaded with it and looks for symbols here first.
-tree = ctypes.CDLL(LIBRARY)
+# Its dependency, the wheel's libtorch_npu.so, is loaded with it and looks for symbols here first; so do libraries
+# that come later.
+tree = ctypes.CDLL(LIBRARY, ctypes.RTLD_GLOBAL)
 
 import torch_npu  # noqa: E402,F401
 

@@ -1,0 +1,99 @@
+"""npualloc as torch_npu's device-memory allocator.
+
+Torch loads it by itself with `import torch` (entry point `torch.backends`); `import npualloc` does so too, and
+raises ImportError where that is not possible. `NPUALLOC_DISABLE=1` leaves torch_npu's own allocator in place.
+"""
+
+import ctypes
+import importlib.metadata
+import os
+import pathlib
+import sys
+import warnings
+
+__all__ = ["enabled", "load", "plugin_library", "pluggable_library", "stats"]
+__version__ = importlib.metadata.version("npualloc")
+
+_LIBRARIES = pathlib.Path(__file__).parent / "lib"
+_plugin = None
+
+
+def _disabled():
+    return os.environ.get("NPUALLOC_DISABLE", "") not in ("", "0")
+
+
+def _library(name):
+    """The library for the installed torch_npu. Raises ImportError when there is none."""
+    try:
+        installed = importlib.metadata.version("torch-npu")
+    except importlib.metadata.PackageNotFoundError:
+        raise ImportError("npualloc: torch_npu is not installed") from None
+    series = ".".join(installed.split(".")[:2])
+    path = _LIBRARIES / series / name
+    if not path.is_file():
+        known = ", ".join(sorted(entry.name for entry in _LIBRARIES.iterdir()))
+        raise ImportError(f"npualloc: no library for torch_npu {installed}, only for {known}")
+    return path
+
+
+def plugin_library():
+    """Path of the plug-in for the installed torch_npu, for `torch.ops.load_library`."""
+    return _library("libnpualloc_torch_npu.so")
+
+
+def pluggable_library():
+    """Path of the library for `torch_npu.npu.memory.NPUPluggableAllocator`."""
+    return _library("libnpualloc_pluggable.so")
+
+
+def load():
+    """Puts npualloc in place of torch_npu's allocator, unless it is there or NPUALLOC_DISABLE is set.
+
+    Raises ImportError when there is no library for the installed torch_npu, and OSError, caused by the
+    reason, when an NPU is in use already.
+    """
+    global _plugin
+    if _disabled() or _plugin is not None:
+        return
+    path = str(plugin_library())
+    import torch
+    import torch_npu  # noqa: F401
+
+    torch.ops.load_library(path)
+    _plugin = ctypes.CDLL(path)
+
+
+def enabled():
+    """Whether npualloc is torch_npu's allocator now."""
+    return _plugin is not None and _plugin.npualloc_is_registered() == 1
+
+
+def stats(device=None):
+    """npualloc's counters of a device (default: the current one), as in `torch.npu.memory_stats`.
+
+    Bytes, blocks and calls, by dotted name. Raises RuntimeError while npualloc is not enabled.
+    """
+    if not enabled():
+        raise RuntimeError("npualloc is not enabled")
+    import torch
+
+    return dict(torch.npu.memory_stats(device))
+
+
+def _autoload():
+    """Called by torch at the end of `import torch`. A failure here must not take torch away."""
+    try:
+        load()
+    except (ImportError, OSError) as error:
+        reason = error.__cause__ or error
+        warnings.warn(f"npualloc is not used: {reason}", RuntimeWarning, stacklevel=2)
+
+
+def _is_torch_loading():
+    """Whether torch is being imported and will call `_autoload`."""
+    spec = getattr(sys.modules.get("torch"), "__spec__", None)
+    return getattr(spec, "_initializing", False)
+
+
+if not _is_torch_loading():
+    load()
