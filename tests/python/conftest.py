@@ -11,6 +11,9 @@ sys.path.insert(0, os.path.dirname(__file__))
 from harness.client import Processes  # noqa: E402
 
 
+STOCK_FINDINGS = pytest.StashKey()
+
+
 def pytest_addoption(parser):
     parser.addoption("--plugin", help="path of libnpualloc_torch_npu.so")
     parser.addoption(
@@ -31,6 +34,16 @@ def processes(request, tmp_path_factory):
     runner = Processes(tmp_path_factory.mktemp("scenarios"), plugin)
     yield runner
     runner.close()
+    request.config.stash[STOCK_FINDINGS] = runner.stock_findings
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Tells what the stock allocator did to the device; that is not ours to fix."""
+    findings = config.stash.get(STOCK_FINDINGS, [])
+    if findings:
+        terminalreporter.section("hazards and leaks of the stock allocator")
+        for finding in findings:
+            terminalreporter.write_line(finding)
 
 
 @pytest.fixture(scope="session")

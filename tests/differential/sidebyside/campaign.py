@@ -18,6 +18,8 @@ class Counts:
     #: In how many scripts a statistic differed that may.
     loose: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     retried: int = 0
+    #: Scripts in which the stock allocator left hazards or memory on the device, by finding.
+    stock_device: collections.Counter = dataclasses.field(default_factory=collections.Counter)
 
     def text(self):
         lines = [
@@ -25,6 +27,7 @@ class Counts:
             f"{self.errors.total()} of them raised; {self.retried} scripts with a retry or OOM",
             "operations: " + listed(self.operations),
             "raised: " + listed(self.errors),
+            "hazards and leaks of the stock allocator: " + listed(self.stock_device),
             "scripts in which a figure differs that may: " + listed(self.loose),
         ]
         return "\n".join(lines)
@@ -41,6 +44,7 @@ def check(pair, script, counts):
     counts.scripts += 1
     counts.operations.update(operation[0] for operation in script)
     counts.loose.update(loose)
+    counts.stock_device.update(stock.get("device") or ())
     for operation, step in zip(script, stock.get("steps", [])):
         if isinstance(step[0], dict) and "error" in step[0]:
             counts.errors[f"{operation[0]}: {step[0]['error']}"] += 1

@@ -34,6 +34,8 @@ def compare(stock, subject):
         if retried and out_of_memory(one[0]) != out_of_memory(two[0]):
             # The states have nothing in common from here on.
             loose.add(f"out of memory with {'stock' if out_of_memory(one[0]) else 'npualloc'} only")
+            if subject.get("device"):
+                return Mismatch(None, {"device": (stock.get("device"), subject["device"])}), loose
             return None, loose
         differing = figures(one[1], two[1], retried, loose)
         if one[0] != two[0] and not excused(one[0], two[0], retried):
@@ -45,6 +47,9 @@ def compare(stock, subject):
         one, two = stock["end"][0][name], subject["end"][0][name]
         if one != two and not excused({name: one}, {name: two}, retried):
             differing[name] = (one, two)
+    if subject.get("device"):
+        # Hazards and leaks are not a matter of what stock does.
+        differing["device"] = (stock.get("device"), subject["device"])
     if stock["unclean"] != subject["unclean"]:
         differing["unclean"] = (stock["unclean"], subject["unclean"])
     return (Mismatch(None, differing) if differing else None), loose

@@ -41,6 +41,7 @@ def work():
         try:
             machine.clean()
             outcome["unclean"] = None
+            outcome["device"] = machine.device.findings()
         except NotClean as reason:
             outcome["unclean"] = str(reason)
         except Exception as reason:

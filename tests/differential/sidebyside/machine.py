@@ -19,6 +19,7 @@ import re
 import torch
 import torch_npu
 
+from sidebyside.device import Device
 from sidebyside.known import MAY_DIFFER, group
 
 C = torch_npu._C
@@ -48,6 +49,7 @@ class Machine:
         for number, stream in enumerate(self._streams):
             self._number[stream.npu_stream] = number
         self.warm_up()
+        self.device = Device(self._sim)
         self._begin()
 
     def warm_up(self):

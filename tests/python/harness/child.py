@@ -4,6 +4,8 @@
 start, for what depends on the environment at import.
 """
 
+import ctypes
+import dataclasses
 import importlib
 import json
 import sys
@@ -28,8 +30,17 @@ def perform(request):
         outcome = Outcome(result=scenario(**request["arguments"]))
     except Exception as error:
         outcome = Outcome(error=Error.of(error))
+    outcome = dataclasses.replace(outcome, simulated=simulated())
     with open(request["outcome"], "w", encoding="utf-8") as file:
         file.write(outcome.to_json())
+
+
+def simulated():
+    """Whether the runtime of this process is the simulator."""
+    try:
+        return hasattr(ctypes.CDLL("libascendcl.so"), "cannSimNow")
+    except OSError:
+        return False
 
 
 if __name__ == "__main__":

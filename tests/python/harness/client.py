@@ -8,6 +8,7 @@ import select
 import subprocess
 import sys
 
+from harness.device_reports import DeviceMisuse, DeviceReports
 from harness.outcome import Outcome
 
 ROOM = pathlib.Path(__file__).resolve().parent.parent
@@ -28,19 +29,27 @@ class Processes:
         self._servers = {}
         self._known = {}
         self._count = 0
+        self._reports = DeviceReports(pathlib.Path(directory) / "reports")
+        #: What the stock allocator did to the device: told, not failed.
+        self.stock_findings = []
 
-    def run(self, scenario, allocator, env=None, fresh=False, **arguments):
+    def run(self, scenario, allocator, env=None, fresh=False, provokes=None, **arguments):
         """Outcome of `module:function` with these arguments.
 
         `env` is added to the process's environment before torch is imported.
         Processes with the same are forked from one another's parent, unless
         `fresh` asks for one that starts from nothing. Scenarios do the same
         each time, so one that has run with these arguments is not run again.
+
+        Hazards and leaks on the simulated device fail the scenario, unless
+        `provokes` says why it means to have some.
         """
         env = env or {}
         key = json.dumps([scenario, allocator, env, fresh, arguments], sort_keys=True)
         if key not in self._known:
-            self._known[key] = self._perform(scenario, allocator, env, fresh, arguments)
+            outcome = self._perform(scenario, allocator, env, fresh, arguments)
+            self._check_device(scenario, allocator, env, outcome, provokes)
+            self._known[key] = outcome
         return self._known[key]
 
     def _perform(self, scenario, allocator, env, fresh, arguments):
@@ -52,6 +61,7 @@ class Processes:
             "outcome": str(self._directory / f"{self._count}.json"),
             "log": str(self._directory / f"{self._count}.log"),
         }
+        env = env | self._reports.environment
         status = run_alone(request, env) if fresh else self._server(env).run(request)
         log = pathlib.Path(request["log"]).read_text(encoding="utf-8", errors="replace")
         if status != 0:
@@ -59,9 +69,22 @@ class Processes:
         text = pathlib.Path(request["outcome"]).read_text(encoding="utf-8")
         return dataclasses.replace(Outcome.from_json(text), output=log)
 
+    def _check_device(self, scenario, allocator, env, outcome, provokes):
+        found = self._reports.take()
+        if outcome.simulated and found is None:
+            raise DeviceMisuse(f"{scenario} with {allocator} left no report of the device")
+        if not found or provokes:
+            return
+        text = f"{scenario} with {allocator} and {env}:\n  " + "\n  ".join(found[:20])
+        if allocator == "stock":
+            self.stock_findings.append(text)
+        else:
+            raise DeviceMisuse(f"{text}\n{outcome.output}")
+
     def close(self):
         for server in self._servers.values():
             server.close()
+        self._reports.take()
 
     def _server(self, env):
         key = tuple(sorted(env.items()))

@@ -38,6 +38,8 @@ class Outcome:
     error: Error = None
     #: What the process wrote to its standard output and standard error.
     output: str = ""
+    #: Whether the device was the simulated one.
+    simulated: bool = False
 
     @property
     def value(self):
