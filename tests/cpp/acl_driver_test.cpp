@@ -6,6 +6,7 @@
 
 #include <stdexcept>
 
+#include "cann_sim.h"
 #include "npualloc/allocator.h"
 
 namespace {
@@ -56,6 +57,26 @@ class AclDriverTest : public testing::Test {
     // Never destroyed: the table must outlive it, and the process ends with the test program.
     allocator = std::make_unique<Allocator>(driver->table());
     allocator->init(driver->device_count());
+    if (const auto reset = find<decltype(&cannSimResetStats)>("cannSimResetStats")) {
+      for (int device = 0; device < driver->device_count(); ++device) reset(device);
+    }
+  }
+
+  // The simulated runtime says what a real device would punish; a real one says nothing.
+  void TearDown() override {
+    if (allocator == nullptr) return;
+    const auto stats_of = find<decltype(&cannSimGetStats)>("cannSimGetStats");
+    for (int device = 0; stats_of != nullptr && device < driver->device_count(); ++device) {
+      const auto reserved = allocator->stats(device).reserved_bytes.aggregate.current;
+      cannSimStats stats{};
+      ASSERT_EQ(stats_of(device, &stats), 0);
+      EXPECT_EQ(stats.unfreedPlain + stats.unfreedPhysical, static_cast<std::uint64_t>(reserved))
+          << "device " << device << " holds something else than the allocator knows of";
+      allocator->empty_cache(device);
+      ASSERT_EQ(stats_of(device, &stats), 0);
+      EXPECT_EQ(stats.hazards, 0u) << "on device " << device;
+      EXPECT_EQ(stats.unfreedPlain + stats.unfreedPhysical, 0u) << "left on device " << device;
+    }
   }
 
   std::unique_ptr<AclDriver> driver;
@@ -105,9 +126,12 @@ TEST_F(AclDriverTest, WaitsForWorkOfOtherStreams) {
   ASSERT_EQ(launch(nullptr, 1, nullptr, 0, nullptr, stream), 0);
   allocator->record_stream(ptr, AclDriver::stream_token(stream, 0));
   allocator->deallocate(ptr);
-  EXPECT_NE(allocator->allocate(0, 1000), ptr) << "the kernel still runs";
+  void* other = allocator->allocate(0, 1000);
+  EXPECT_NE(other, ptr) << "the kernel still runs";
   ASSERT_EQ(synchronize(stream), 0);
   EXPECT_EQ(allocator->allocate(0, 1000), ptr);
+  allocator->deallocate(ptr);
+  allocator->deallocate(other);
 }
 
 TEST_F(AclDriverTest, MapsVirtualMemory) {

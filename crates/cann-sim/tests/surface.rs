@@ -12,14 +12,14 @@ use ascendcl::ffi::control::{
     Stats, cannSimGetCallStat, cannSimGetHazard, cannSimGetStats, cannSimNow, cannSimResetStats,
     cannSimSetCapacity, cannSimSetFaults, cannSimWriteReport,
 };
+use ascendcl::ffi::copy::aclrtMemsetAsync;
 use ascendcl::ffi::device::{aclrtGetDevice, aclrtSetDevice};
 use ascendcl::ffi::event::{
     aclrtCreateEventExWithFlag, aclrtCreateEventWithFlag, aclrtDestroyEvent, aclrtQueryEventStatus,
     aclrtRecordEvent, aclrtSynchronizeEvent,
 };
 use ascendcl::ffi::memory::{
-    aclrtFree, aclrtGetMemInfo, aclrtMalloc, aclrtMallocAlign32, aclrtMemsetAsync,
-    aclrtPointerGetAttributes,
+    aclrtFree, aclrtGetMemInfo, aclrtMalloc, aclrtMallocAlign32, aclrtPointerGetAttributes,
 };
 use ascendcl::ffi::runtime::{
     aclGetRecentErrMsg, aclrtGetLastError, aclrtGetSocName, aclrtPeekAtLastError,

@@ -4,7 +4,6 @@
 start, for what depends on the environment at import.
 """
 
-import ctypes
 import dataclasses
 import importlib
 import json
@@ -17,6 +16,7 @@ def perform(request):
     The plug-in is loaded at the place a user's script would load it: after
     torch_npu, before the device is used.
     """
+    from harness.balance import imbalances, simulator
     from harness.outcome import Error, Outcome
 
     try:
@@ -27,20 +27,12 @@ def perform(request):
             torch.ops.load_library(request["plugin"])
         module, _, function = request["scenario"].partition(":")
         scenario = getattr(importlib.import_module(f"scenarios.{module}"), function)
-        outcome = Outcome(result=scenario(**request["arguments"]))
+        outcome = Outcome(result=scenario(**request["arguments"]), imbalances=imbalances(torch))
     except Exception as error:
         outcome = Outcome(error=Error.of(error))
-    outcome = dataclasses.replace(outcome, simulated=simulated())
+    outcome = dataclasses.replace(outcome, simulated=simulator() is not None)
     with open(request["outcome"], "w", encoding="utf-8") as file:
         file.write(outcome.to_json())
-
-
-def simulated():
-    """Whether the runtime of this process is the simulator."""
-    try:
-        return hasattr(ctypes.CDLL("libascendcl.so"), "cannSimNow")
-    except OSError:
-        return False
 
 
 if __name__ == "__main__":

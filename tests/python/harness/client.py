@@ -73,6 +73,7 @@ class Processes:
         found = self._reports.take()
         if outcome.simulated and found is None:
             raise DeviceMisuse(f"{scenario} with {allocator} left no report of the device")
+        found = [*(found or []), *outcome.imbalances]
         if not found or provokes:
             return
         text = f"{scenario} with {allocator} and {env}:\n  " + "\n  ".join(found[:20])

@@ -40,6 +40,8 @@ class Outcome:
     output: str = ""
     #: Whether the device was the simulated one.
     simulated: bool = False
+    #: Differences between what the device holds and what the allocator knows of.
+    imbalances: tuple = ()
 
     @property
     def value(self):

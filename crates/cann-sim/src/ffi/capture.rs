@@ -8,7 +8,7 @@ use ascend_rs_sys::{
 };
 use serde_json::json;
 
-use super::memory::after_wait;
+use super::after_wait;
 use super::{put, required, stream_of, text};
 use crate::model::capture::{Model, State, Step};
 use crate::model::cost::CallKind;

@@ -11,7 +11,7 @@ use ascend_rs_sys::{
 
 use serde::{Deserialize, Serialize};
 
-use super::memory::after_wait;
+use super::after_wait;
 use super::{put, required, stream_of};
 use crate::ipc;
 use crate::model::cost::CallKind;

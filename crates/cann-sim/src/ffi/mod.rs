@@ -10,11 +10,15 @@
 pub mod capture;
 pub mod condition;
 pub mod control;
+pub mod copy;
 pub mod device;
 pub mod event;
+pub mod host_memory;
 pub mod ipc;
 pub mod memory;
+pub mod old_operator;
 pub mod operator;
+pub mod operator_objects;
 pub mod profiling;
 pub mod runtime;
 pub mod stream;
@@ -23,8 +27,9 @@ pub mod vmm;
 
 use std::ffi::{CStr, c_char, c_void};
 
-use ascend_rs_sys::ACL_ERROR_INVALID_PARAM;
+use ascend_rs_sys::{ACL_ERROR_INVALID_PARAM, aclError};
 
+use crate::host_calls;
 use crate::model::error::{Result, fail};
 use crate::model::sim::Sim;
 use crate::process;
@@ -69,6 +74,12 @@ pub(crate) fn stream_of(sim: &Sim, stream: *mut c_void) -> Result<u64> {
         return Ok(sim.devices[device as usize].default_stream);
     }
     Ok(stream as u64)
+}
+
+/// Waits for the functions of the host that a waiting call let run.
+pub(crate) fn after_wait(code: aclError) -> aclError {
+    host_calls::wait_all();
+    code
 }
 
 /// Exports a function that takes no pointer it uses and only counts as a call.

@@ -9,7 +9,7 @@ use ascend_rs_sys::{
     aclError, aclrtCallback,
 };
 
-use super::memory::after_wait;
+use super::after_wait;
 use super::{accept, put, required, stream_of};
 use crate::host_calls;
 use crate::model::cost::CallKind;

@@ -140,6 +140,48 @@ pub fn of_scalar(scalar: &Scalar) -> Option<Number> {
     known(scalar.dtype).then(|| unsafe { load(scalar.bits.as_ptr() as u64, scalar.dtype) })
 }
 
+/// Integers with the one function, anything else with the other.
+pub fn binary(
+    a: Number,
+    b: Number,
+    int: fn(i64, i64) -> i64,
+    float: fn(f64, f64) -> f64,
+) -> Number {
+    match (a, b) {
+        (Number::Int(a), Number::Int(b)) => Number::Int(int(a, b)),
+        _ => Number::Float(float(a.float(), b.float())),
+    }
+}
+
+/// Sum.
+pub fn add(a: Number, b: Number) -> Number {
+    binary(a, b, i64::wrapping_add, |a, b| a + b)
+}
+/// Difference.
+pub fn subtract(a: Number, b: Number) -> Number {
+    binary(a, b, i64::wrapping_sub, |a, b| a - b)
+}
+/// The larger.
+pub fn maximum(a: Number, b: Number) -> Number {
+    if a.float() >= b.float() { a } else { b }
+}
+/// The smaller.
+pub fn minimum(a: Number, b: Number) -> Number {
+    if a.float() <= b.float() { a } else { b }
+}
+/// 1 or 0.
+pub fn truth(value: bool) -> Number {
+    Number::Int(i64::from(value))
+}
+/// Whether both are not 0.
+pub fn and(a: Number, b: Number) -> Number {
+    truth(a.float() != 0.0 && b.float() != 0.0)
+}
+/// Whether one is not 0.
+pub fn or(a: Number, b: Number) -> Number {
+    truth(a.float() != 0.0 || b.float() != 0.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@ use std::ptr::null_mut;
 
 use ascend_rs_sys::*;
 use ascendcl::ffi::control::{Stats, cannSimGetStats};
+use ascendcl::ffi::copy::{aclrtMemcpy, aclrtMemsetAsync};
 use ascendcl::ffi::device::aclrtSetDevice;
 use ascendcl::ffi::event::{
     aclrtCreateEventExWithFlag, aclrtIpcGetEventHandle, aclrtIpcOpenEventHandle,
@@ -18,7 +19,7 @@ use ascendcl::ffi::ipc::{
     aclrtMemImportFromShareableHandle, aclrtMemImportFromShareableHandleV2,
     aclrtMemSetPidToShareableHandle, aclrtMemSetPidToShareableHandleV2,
 };
-use ascendcl::ffi::memory::{aclrtFree, aclrtMallocAlign32, aclrtMemcpy, aclrtMemsetAsync};
+use ascendcl::ffi::memory::{aclrtFree, aclrtMallocAlign32};
 use ascendcl::ffi::stream::aclrtStreamWaitEvent;
 use ascendcl::ffi::vmm::{
     aclrtFreePhysical, aclrtMallocPhysical, aclrtMapMem, aclrtReserveMemAddress, aclrtUnmapMem,
