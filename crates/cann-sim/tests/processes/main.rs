@@ -6,6 +6,7 @@
 //! (aclrtIpcGetEventHandle, aclrtIpcOpenEventHandle), and the function named.
 
 mod events;
+mod exit_report;
 mod handles;
 mod keys;
 mod peer;

@@ -1,0 +1,36 @@
+//! The report that `CANN_SIM_REPORT` asks for: a program that ends leaves it.
+
+use super::Meeting;
+
+#[test]
+fn a_process_that_ends_leaves_its_report() {
+    let meeting = Meeting::new();
+    let pattern = meeting.directory.join("report-%p.json");
+    let mut peer = meeting.peer(&[("CANN_SIM_REPORT", pattern.to_str().unwrap())]);
+    let kept = peer.get("malloc 4194304");
+    let freed = peer.get("malloc 2097152");
+    peer.get(&format!("fill {freed} 64"));
+    peer.get(&format!("free {freed}"));
+    peer.refused(&format!("free {freed}"));
+    let id = peer.id();
+    drop(peer);
+    let file = meeting.directory.join(format!("report-{id}.json"));
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let device = &report["devices"][0];
+    assert_eq!(device["leaked"], 4 << 20, "{kept} was not freed");
+    assert_eq!(device["peak_used"], 6 << 20);
+    let kinds: Vec<_> = device["hazards"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| &it["kind"])
+        .collect();
+    assert_eq!(
+        kinds,
+        ["free under pending work", "free of an unknown address"]
+    );
+    let calls = device["calls"].as_array().unwrap();
+    let free = calls.iter().find(|it| it["call"] == "aclrtFree").unwrap();
+    assert_eq!((&free["count"], &free["failed"]), (&2.into(), &1.into()));
+    assert!(free["ns"].as_u64() > Some(0));
+}
