@@ -85,11 +85,13 @@ impl Registry {
     /// A block of at least `bytes` for use on `stream` of `device`. Returns its address; 0 for 0 bytes.
     #[inline]
     pub fn allocate(&self, device: i32, bytes: usize, stream: StreamKey) -> Result<usize> {
-        let device = self.device(device)?;
-        if bytes == 0 {
-            return Ok(0);
+        if bytes != 0
+            && let Some(device) = self.devices.get(device as usize).and_then(OnceLock::get)
+            && let Some(addr) = device.allocate_cached(bytes, stream)
+        {
+            return Ok(addr);
         }
-        device.allocate(bytes, stream)
+        self.allocate_in(device, bytes, stream, MempoolId::DEFAULT, None)
     }
 
     /// As [`Self::allocate`], from a private pool and with the client's context.

@@ -176,35 +176,76 @@ impl BlockArena {
     /// place of `id`'s left edge; `id` keeps the rest. Neither may be in a free index.
     #[inline]
     pub fn split_front(&mut self, id: BlockId, size: usize) -> BlockId {
-        let whole = &self[id];
-        debug_assert!(size < whole.size);
-        let (addr, segment, list, prev) = (whole.addr, whole.segment, whole.list, whole.prev);
-        let front = self.insert(addr, size, segment, list);
-        if let Some(prev) = prev.some() {
-            self[prev].next = front;
+        if !self.vacant.is_some() {
+            self.make_vacant();
         }
-        let block = &mut self[front];
-        block.prev = prev;
-        block.next = id;
-        let rest = &mut self[id];
+        let front = self.vacant;
+        self.len += 1;
+        // Through one slice: the compiler need not expect the blocks to move.
+        let blocks = self.blocks.as_mut_slice();
+        let rest = &mut blocks[id.index()];
+        debug_assert!(size < rest.size);
+        let (addr, segment, list, prev) = (rest.addr, rest.segment, rest.list, rest.prev);
         rest.prev = front;
-        rest.addr += size;
+        rest.addr = addr + size;
         rest.size -= size;
+        if let Some(prev) = prev.some() {
+            blocks[prev.index()].next = front;
+        }
+        let block = &mut blocks[front.index()];
+        self.vacant = block.free_next;
+        *block = Block {
+            addr,
+            size,
+            requested: 0,
+            prev,
+            next: id,
+            free_prev: BlockId::NONE,
+            free_next: BlockId::NONE,
+            segment,
+            list,
+            uses: NO_USES,
+            events: 0,
+            free_since: 0,
+            generation: block.generation,
+            state: BlockState::Pending,
+            flags: 0,
+        };
         front
+    }
+
+    /// Adds a vacant slot.
+    #[cold]
+    fn make_vacant(&mut self) {
+        let id = self.insert(0, 0, SegmentId::NONE, ListId::NONE);
+        self.remove(id);
     }
 
     /// Merges `right` into `left`, its left neighbour. Neither may be in a free index.
     #[inline]
     pub fn merge_right(&mut self, left: BlockId, right: BlockId) {
-        let (size, next) = (self[right].size, self[right].next);
-        debug_assert_eq!(self[left].end(), self[right].addr);
-        let block = &mut self[left];
+        let blocks = self.blocks.as_mut_slice();
+        let gone = &mut blocks[right.index()];
+        debug_assert_ne!(gone.state, BlockState::Vacant);
+        let (addr, size, next) = (gone.addr, gone.size, gone.next);
+        gone.state = BlockState::Vacant;
+        gone.free_next = self.vacant;
+        self.vacant = right;
+        self.len -= 1;
+        let block = &mut blocks[left.index()];
+        debug_assert_eq!(block.addr + block.size, addr);
         block.size += size;
         block.next = next;
         if let Some(next) = next.some() {
-            self[next].prev = left;
+            blocks[next.index()].prev = left;
         }
-        self.remove(right);
+    }
+
+    /// The size of a block that is free; `None` for any other, and for [`BlockId::NONE`].
+    #[inline]
+    pub fn free_size(&self, id: BlockId) -> Option<usize> {
+        let block = self.blocks.get(id.index())?;
+        (block.state == BlockState::Free).then_some(block.size)
     }
 
     /// The block, if there is one of this id.

@@ -93,7 +93,7 @@ impl FreeIndex {
     }
 
     /// Adds a block, whose state becomes `Free`.
-    #[inline]
+    #[inline(always)]
     pub fn insert(&mut self, arena: &mut BlockArena, id: BlockId) {
         let block = &mut arena[id];
         let (addr, size) = (block.addr, block.size);
@@ -110,6 +110,7 @@ impl FreeIndex {
         }
     }
 
+    #[inline(never)]
     fn insert_large(&mut self, arena: &mut BlockArena, id: BlockId, addr: usize, size: usize) {
         if self.bins.is_empty() {
             self.bins.resize_with(BINS, OrderedBin::default);
@@ -120,7 +121,7 @@ impl FreeIndex {
     }
 
     /// Takes a block out; its state becomes `Pending`.
-    #[inline]
+    #[inline(always)]
     pub fn remove(&mut self, arena: &mut BlockArena, id: BlockId) {
         let block = &mut arena[id];
         debug_assert_eq!(block.state, BlockState::Free);
@@ -136,11 +137,16 @@ impl FreeIndex {
                 self.exact_bits.clear(class);
             }
         } else {
-            let bin = bin_of(size);
-            self.bins[bin].change(size, |class| class.remove(arena, id));
-            if self.bins[bin].is_empty() {
-                self.bin_bits.clear(bin);
-            }
+            self.remove_large(arena, id, size);
+        }
+    }
+
+    #[inline(never)]
+    fn remove_large(&mut self, arena: &mut BlockArena, id: BlockId, size: usize) {
+        let bin = bin_of(size);
+        self.bins[bin].change(size, |class| class.remove(arena, id));
+        if self.bins[bin].is_empty() {
+            self.bin_bits.clear(bin);
         }
     }
 
@@ -156,6 +162,7 @@ impl FreeIndex {
         self.best_large_fit(size)
     }
 
+    #[inline(never)]
     fn best_large_fit(&self, size: usize) -> Option<BlockId> {
         let first = if size <= EXACT_LIMIT { 0 } else { bin_of(size) };
         let bin = self.bin_bits.next(first)?;

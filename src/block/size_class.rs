@@ -49,6 +49,7 @@ impl SizeClass {
         self.insert_beside(arena, id, key);
     }
 
+    #[inline(never)]
     fn insert_beside(&mut self, arena: &mut BlockArena, id: BlockId, key: u32) {
         if self.count as usize == FRONT {
             if key > self.keys[FRONT - 1] {
@@ -83,6 +84,7 @@ impl SizeClass {
         self.remove_from_many(arena, id)
     }
 
+    #[inline(never)]
     fn remove_from_many(&mut self, arena: &mut BlockArena, id: BlockId) -> bool {
         let Some(found) = self.ids.iter().position(|&other| other == id) else {
             self.remove_rest(arena, id);

@@ -22,13 +22,25 @@ impl DeviceAllocator {
     /// A block of at least `bytes` (> 0) for use on `stream`. Returns its address.
     #[inline]
     pub fn allocate(&self, bytes: usize, stream: StreamKey) -> Result<usize> {
-        let mut state = self.state.lock();
-        self.reap_before_allocation(&mut state);
-        let request = state.request(bytes, self.pad, stream, PoolId::DEFAULT);
-        if let Some(id) = state.find(&request) {
-            return Ok(state.hand_out(id, &request, None));
+        match self.allocate_cached(bytes, stream) {
+            Some(addr) => Ok(addr),
+            None => self.allocate_in(bytes, stream, MempoolId::DEFAULT, None),
         }
-        self.allocate_slow(state, request, None)
+    }
+
+    /// As [`Self::allocate`], but only from memory that is free now. Makes no driver call, but for
+    /// asking events.
+    #[inline]
+    pub fn allocate_cached(&self, bytes: usize, stream: StreamKey) -> Option<usize> {
+        let mut guard = self.state.lock();
+        self.reap_before_allocation(&mut guard);
+        let state = &mut *guard;
+        if state.history.active {
+            return None;
+        }
+        let request = state.request(bytes, self.pad, stream, PoolId::DEFAULT);
+        let id = state.find(&request)?;
+        Some(state.hand_out(id, &request, None))
     }
 
     /// As [`Self::allocate`], from a private pool (`MempoolId::DEFAULT` for none) and with the client's

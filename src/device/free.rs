@@ -77,7 +77,7 @@ impl DeviceAllocator {
         let uses = state.take_uses(id);
         state.arena[id].events = uses.len() as u32;
         state.detached += uses.len();
-        for stream in uses.into_iter().map(|used| used.stream) {
+        for stream in uses.iter().map(|used| used.stream) {
             let event = state.idle_events.pop();
             let recorded = MutexGuard::unlocked(state, || {
                 let event = match event {
@@ -100,6 +100,7 @@ impl DeviceAllocator {
                 Err(_) => state.unfenced.push(id),
             }
         }
+        state.uses.recycle(uses);
     }
 
     /// Notes that the block at `addr` is used on `stream` too; false when it is not a live block of

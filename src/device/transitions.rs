@@ -146,10 +146,7 @@ impl State {
 
     /// Takes the block's stream uses out.
     pub fn take_uses(&mut self, id: BlockId) -> Vec<Use> {
-        let block = &mut self.arena[id];
-        let uses = self.uses.of(block).to_vec();
-        self.uses.release(block);
-        uses
+        self.uses.take(&mut self.arena[id])
     }
 
     /// No stream uses the block any more: it merges with free neighbours and returns to its list.
@@ -191,24 +188,22 @@ impl State {
     /// the change to the inactive split statistics.
     #[inline]
     pub(super) fn merge_neighbours(&mut self, id: BlockId, list: ListId) -> (BlockId, i64, i64) {
-        let (prev, next) = (self.arena[id].prev, self.arena[id].next);
+        let arena = &mut self.arena;
+        let free = &mut self.lists[list].free;
+        let (prev, next) = (arena[id].prev, arena[id].next);
         let mut merged = id;
         let (mut blocks, mut bytes) = (0, 0);
-        if let Some(next) = next.some()
-            && self.arena[next].state == BlockState::Free
-        {
+        if let Some(size) = arena.free_size(next) {
             blocks -= 1;
-            bytes -= self.arena[next].size as i64;
-            self.lists[list].free.remove(&mut self.arena, next);
-            self.arena.merge_right(id, next);
+            bytes -= size as i64;
+            free.remove(arena, next);
+            arena.merge_right(id, next);
         }
-        if let Some(prev) = prev.some()
-            && self.arena[prev].state == BlockState::Free
-        {
+        if let Some(size) = arena.free_size(prev) {
             blocks -= 1;
-            bytes -= self.arena[prev].size as i64;
-            self.lists[list].free.remove(&mut self.arena, prev);
-            self.arena.merge_right(prev, id);
+            bytes -= size as i64;
+            free.remove(arena, prev);
+            arena.merge_right(prev, id);
             merged = prev;
         }
         (merged, blocks, bytes)

@@ -62,6 +62,26 @@ impl StreamUses {
         }
     }
 
+    /// Takes the uses of `block` out. Give the vector back with [`Self::recycle`].
+    pub fn take(&mut self, block: &mut Block) -> Vec<Use> {
+        if block.uses == NO_USES {
+            return Vec::new();
+        }
+        self.vacant.push(block.uses);
+        let slot = std::mem::replace(&mut block.uses, NO_USES);
+        std::mem::take(&mut self.slots[slot as usize])
+    }
+
+    /// Keeps the room of a vector that was taken out, for the next block with uses.
+    pub fn recycle(&mut self, mut uses: Vec<Use>) {
+        uses.clear();
+        if let Some(&slot) = self.vacant.last()
+            && self.slots[slot as usize].capacity() == 0
+        {
+            self.slots[slot as usize] = uses;
+        }
+    }
+
     /// Forgets every use of `block`.
     pub fn release(&mut self, block: &mut Block) {
         if block.uses != NO_USES {

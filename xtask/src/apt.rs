@@ -17,6 +17,7 @@ pub enum Need {
     Ninja,
     GTest,
     ClangFormat,
+    Valgrind,
 }
 
 impl Need {
@@ -28,6 +29,7 @@ impl Need {
             Self::Ninja => &["ninja-build"],
             Self::GTest => &["libgtest-dev", "libgmock-dev"],
             Self::ClangFormat => &["clang-format"],
+            Self::Valgrind => &["valgrind"],
         }
     }
 
@@ -38,6 +40,7 @@ impl Need {
             Self::Ninja => "ninja",
             Self::GTest => "GoogleTest's headers and libraries",
             Self::ClangFormat => "clang-format",
+            Self::Valgrind => "valgrind",
         }
     }
 
@@ -54,6 +57,7 @@ impl Need {
                 })
             }
             Self::ClangFormat => in_path("clang-format"),
+            Self::Valgrind => in_path("valgrind"),
         }
     }
 }

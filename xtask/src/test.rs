@@ -9,6 +9,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result};
 
 use crate::apt::{self, Need};
+use crate::bench::counts;
 use crate::cli::{Suite, TestArgs};
 use crate::device::{Device, Knobs};
 use crate::env::Project;
@@ -68,6 +69,9 @@ fn rust(project: &Project, rest: &[OsString], summary: &mut Summary) -> Result<(
         "warnings",
     ];
     summary.run("clippy", &mut cargo(&lint), |_| false)?;
+    if rest.is_empty() {
+        instruction_counts(project, summary)?;
+    }
     if apt::in_path("cargo-nextest") {
         let mut tests = cargo(&["nextest", "run", "--workspace"]);
         tests.args(rest);
@@ -81,6 +85,20 @@ fn rust(project: &Project, rest: &[OsString], summary: &mut Summary) -> Result<(
         tests.args(rest);
         summary.run("cargo test", &mut tests, is_cargo_result)
     }
+}
+
+/// Instructions of the hot path against what is expected of it.
+fn instruction_counts(project: &Project, summary: &mut Summary) -> Result<()> {
+    const NAME: &str = "callgrind counts";
+    if let Err(reason) = apt::ensure(&[Need::Valgrind]) {
+        summary.add(NAME, true, vec![format!("skipped: {reason}")]);
+        return Ok(());
+    }
+    let (closing, mut failures) = counts::check(project)?;
+    let success = failures.is_empty();
+    failures.push(closing);
+    summary.add(NAME, success, failures);
+    Ok(())
 }
 
 fn is_cargo_result(line: &str) -> bool {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
+pub mod counts;
 mod hot;
 
 #[derive(Args)]
@@ -23,10 +24,17 @@ pub enum BenchCommand {
     /// npualloc) with its spread over the rounds, and the 99.9th percentile of
     /// operations that made no driver call; writes target/bench/hot.json.
     Hot(hot::HotArgs),
+
+    /// Count the instructions of an operation of the Rust core with callgrind
+    ///
+    /// Compares them with benches/core/counts.tsv and fails when one is off by
+    /// more than the tolerance given there. Unlike times, counts repeat.
+    Counts(counts::CountsArgs),
 }
 
 pub fn main(arguments: &BenchArgs) -> Result<ExitCode> {
     match &arguments.command {
         BenchCommand::Hot(arguments) => hot::main(arguments),
+        BenchCommand::Counts(arguments) => counts::main(arguments),
     }
 }
