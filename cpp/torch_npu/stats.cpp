@@ -10,7 +10,9 @@ stock::DeviceStats NpuAllocator::getDeviceStats(c10::DeviceIndex device) {
   DeviceStats stats;
   check(core().device_stats(device, stats));
   stock::DeviceStats converted = c10_backend::convert(stats);
-  c10_backend::add_private_pools(converted, core().reserved_by_pool(device));
+  if (stats.private_pools != 0) {
+    c10_backend::add_private_pools(converted, core().reserved_by_pool(device));
+  }
   return converted;
 }
 

@@ -7,7 +7,7 @@ use super::ffi::{
     AllocOutcome, BlockView, CacheInfo, CountOutcome, DeviceStats, FractionOutcome, MempoolId,
     Outcome, PageView, PoolReserved, Status, StreamToken,
 };
-use super::outcome::{OK, guard, outcome};
+use super::outcome::{guard, outcome};
 use crate::config::Settings;
 use crate::driver::foreign::{DriverTable, ForeignDriver};
 use crate::error::AllocError;
@@ -208,13 +208,13 @@ impl Allocator {
     }
 
     pub(super) fn device_stats(&self, device: i32, out: &mut DeviceStats) -> Outcome {
-        match guard(|| Ok(self.registry.device(device)?.stats())) {
-            Ok((stats, max_split_size)) => {
-                *out = device_stats(&stats, max_split_size);
-                OK
-            }
-            Err(outcome) => outcome,
-        }
+        outcome(|| {
+            let device = self.registry.device(device)?;
+            device.read_counters(|stats, max_split_size, private_pools| {
+                *out = device_stats(stats, max_split_size, private_pools);
+            });
+            Ok(())
+        })
     }
 
     pub(super) fn reset_accumulated_stats(&self, device: i32) -> Outcome {

@@ -4,7 +4,7 @@ use super::ffi::{BlockView, DeviceStats, MempoolId, Outcome, Stat, StatTriple, S
 use crate::device::{self, BlockHandle};
 use crate::error::AllocError;
 use crate::ids::{self, BlockId, DeviceId};
-use crate::stats;
+use crate::stats::{self, Lane};
 
 impl From<MempoolId> for ids::MempoolId {
     fn from(id: MempoolId) -> Self {
@@ -88,17 +88,22 @@ pub(super) fn pool_stat(value: &stats::PoolStat) -> StatTriple {
     }
 }
 
-pub(super) fn device_stats(stats: &stats::DeviceStats, max_split_size: i64) -> DeviceStats {
+pub(super) fn device_stats(
+    stats: &stats::Counters,
+    max_split_size: i64,
+    private_pools: usize,
+) -> DeviceStats {
+    let blocks = &stats.blocks;
     DeviceStats {
-        allocation: pool_stat(&stats.allocation),
+        allocation: pool_stat(&blocks.stat(Lane::Allocation)),
         segment: pool_stat(&stats.segment),
-        active: pool_stat(&stats.active),
-        inactive_split: pool_stat(&stats.inactive_split),
-        allocated_bytes: pool_stat(&stats.allocated_bytes),
+        active: pool_stat(&blocks.active_stat(false)),
+        inactive_split: pool_stat(&blocks.stat(Lane::InactiveSplit)),
+        allocated_bytes: pool_stat(&blocks.stat(Lane::AllocatedBytes)),
         reserved_bytes: pool_stat(&stats.reserved_bytes),
-        active_bytes: pool_stat(&stats.active_bytes),
-        inactive_split_bytes: pool_stat(&stats.inactive_split_bytes),
-        requested_bytes: pool_stat(&stats.requested_bytes),
+        active_bytes: pool_stat(&blocks.active_stat(true)),
+        inactive_split_bytes: pool_stat(&blocks.stat(Lane::InactiveSplitBytes)),
+        requested_bytes: pool_stat(&blocks.stat(Lane::RequestedBytes)),
         oversize_allocations: stat(stats.oversize_allocations),
         oversize_segments: stat(stats.oversize_segments),
         num_alloc_retries: stats.num_alloc_retries,
@@ -108,5 +113,6 @@ pub(super) fn device_stats(stats: &stats::DeviceStats, max_split_size: i64) -> D
         num_device_free: stats.num_device_free,
         num_oom_rejections: stats.num_oom_rejections,
         max_split_size,
+        private_pools,
     }
 }

@@ -127,6 +127,8 @@ pub mod ffi {
         num_device_free: i64,
         num_oom_rejections: i64,
         max_split_size: i64,
+        /// Number of entries of `reserved_by_pool`.
+        private_pools: usize,
     }
 
     /// A memory pool as clients name it; (0, 0) is the default pool.

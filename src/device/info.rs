@@ -4,7 +4,7 @@ use super::DeviceAllocator;
 use super::state::{BlockHandle, State};
 use crate::block::BlockState;
 use crate::ids::{BlockId, StreamKey};
-use crate::stats::DeviceStats;
+use crate::stats::{Counters, DeviceStats};
 
 /// A live block as seen from outside. Sizes in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +86,14 @@ impl DeviceAllocator {
     pub fn stats(&self) -> (DeviceStats, i64) {
         let state = self.state.lock();
         (state.stats.report(), state.settings.max_split_size as i64)
+    }
+
+    /// What `read` makes of the counters, of `max_split_size` (−1 for unlimited) and of the number of
+    /// private pools with figures of their own. Called with the lock held.
+    pub fn read_counters<T>(&self, read: impl FnOnce(&Counters, i64, usize) -> T) -> T {
+        let state = self.state.lock();
+        let max_split_size = state.settings.max_split_size as i64;
+        read(&state.stats, max_split_size, state.pools.reserved().count())
     }
 
     /// Forgets accumulated statistics.
