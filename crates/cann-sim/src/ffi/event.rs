@@ -82,24 +82,23 @@ pub extern "C" fn aclrtResetEvent(event: *mut c_void, stream: *mut c_void) -> ac
     })
 }
 
-/// `aclrtQueryEventStatus`
-#[unsafe(no_mangle)]
-pub extern "C" fn aclrtQueryEventStatus(event: *mut c_void, status: *mut c_uint) -> aclError {
+/// Writes one of two values, by whether an event is complete.
+fn query(event: *mut c_void, status: *mut c_uint, complete: u32, pending: u32) -> aclError {
     enter(CallKind::QueryEvent, 0, |sim| {
         let out = required(status)?;
         let event = required(event)? as u64;
         sim.forbid_event_call(event)?;
-        let complete = sim.event_complete(event)?;
-        put(
-            out,
-            if complete {
-                ACL_EVENT_RECORDED_STATUS_COMPLETE
-            } else {
-                ACL_EVENT_RECORDED_STATUS_NOT_READY
-            },
-        );
+        let done = sim.event_complete(event)?;
+        put(out, if done { complete } else { pending });
         Ok(())
     })
+}
+
+/// `aclrtQueryEventStatus`
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtQueryEventStatus(event: *mut c_void, status: *mut c_uint) -> aclError {
+    let complete = ACL_EVENT_RECORDED_STATUS_COMPLETE;
+    query(event, status, complete, ACL_EVENT_RECORDED_STATUS_NOT_READY)
 }
 
 /// `aclrtQueryEvent`, the older query: 0 complete, 1 not ready.
@@ -111,21 +110,8 @@ pub extern "C" fn aclrtQueryEvent(event: *mut c_void, status: *mut c_uint) -> ac
 /// `aclrtQueryEventWaitStatus`
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtQueryEventWaitStatus(event: *mut c_void, status: *mut c_uint) -> aclError {
-    enter(CallKind::QueryEvent, 0, |sim| {
-        let out = required(status)?;
-        let event = required(event)? as u64;
-        sim.forbid_event_call(event)?;
-        let complete = sim.event_complete(event)?;
-        put(
-            out,
-            if complete {
-                ACL_EVENT_WAIT_STATUS_COMPLETE
-            } else {
-                ACL_EVENT_WAIT_STATUS_NOT_READY
-            },
-        );
-        Ok(())
-    })
+    let complete = ACL_EVENT_WAIT_STATUS_COMPLETE;
+    query(event, status, complete, ACL_EVENT_WAIT_STATUS_NOT_READY)
 }
 
 /// `aclrtSynchronizeEvent`

@@ -7,11 +7,10 @@ use std::sync::LazyLock;
 use ascend_rs_sys::{ACL_ERROR_INVALID_PARAM, aclError};
 use parking_lot::Mutex;
 
-use super::{elements, put, stream_of, text};
-use crate::model::cost::CallKind;
+use super::operator::launch;
+use super::{elements, put, text};
 use crate::model::work::{Access, Accesses, Work};
 use crate::ops::objects::{Desc, objects};
-use crate::process::enter;
 
 /// A name that lives as long as the process.
 fn intern(name: &str) -> &'static str {
@@ -243,19 +242,12 @@ pub extern "C" fn aclopCompileAndExecute(
         }
     }
     let name = intern(text(opType));
-    enter(CallKind::Launch, 0, |sim| {
-        let stream = stream_of(sim, stream)?;
-        let nanoseconds = sim.config.cost.kernel_ns;
-        sim.submit(
-            stream,
-            Work {
-                nanoseconds,
-                accesses,
-                action: None,
-                name,
-            },
-        )
-    })
+    let work = Work {
+        accesses,
+        name,
+        ..Work::default()
+    };
+    launch(stream, work)
 }
 
 /// `aclopCompileAndExecuteV2`

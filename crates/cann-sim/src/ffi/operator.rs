@@ -82,31 +82,31 @@ pub extern "C" fn cannSimOpLaunch(
     }
     // SAFETY: the stub passes its own constant, which lives as long as the library.
     let name: &'static str = unsafe { std::mem::transmute::<&str, &'static str>(text(name)) };
+    let work = Work {
+        accesses: prepared.accesses,
+        action: prepared.kernel.map(Action::Compute),
+        name,
+        ..Work::default()
+    };
+    launch(stream, work)
+}
+
+/// Puts a kernel on a stream, for as long as kernels take.
+pub(super) fn launch(stream: *mut c_void, mut work: Work) -> aclError {
     enter(CallKind::Launch, 0, |sim| {
         let stream = stream_of(sim, stream)?;
-        let work = Work {
-            nanoseconds: sim.config.cost.kernel_ns,
-            accesses: prepared.accesses,
-            action: prepared.kernel.map(Action::Compute),
-            name,
-        };
+        work.nanoseconds = sim.config.cost.kernel_ns;
         sim.submit(stream, work)
     })
 }
 
-fn launch(stream: *mut c_void, name: &'static str) -> aclError {
-    enter(CallKind::Launch, 0, |sim| {
-        let stream = stream_of(sim, stream)?;
-        let nanoseconds = sim.config.cost.kernel_ns;
-        sim.submit(
-            stream,
-            Work {
-                nanoseconds,
-                name,
-                ..Work::default()
-            },
-        )
-    })
+/// A kernel whose arguments are not known.
+fn launch_named(stream: *mut c_void, name: &'static str) -> aclError {
+    let work = Work {
+        name,
+        ..Work::default()
+    };
+    launch(stream, work)
 }
 
 /// `rtKernelLaunch`
@@ -120,7 +120,7 @@ pub extern "C" fn rtKernelLaunch(
     stream: *mut c_void,
 ) -> aclError {
     let _ = (stub, blocks, args, argsSize, smDesc);
-    launch(stream, "rtKernelLaunch")
+    launch_named(stream, "rtKernelLaunch")
 }
 
 /// `aclrtLaunchKernel`
@@ -133,7 +133,7 @@ pub extern "C" fn aclrtLaunchKernel(
     stream: *mut c_void,
 ) -> aclError {
     let _ = (function, blocks, args, argsSize);
-    launch(stream, "aclrtLaunchKernel")
+    launch_named(stream, "aclrtLaunchKernel")
 }
 
 /// `aclrtLaunchKernelV2`
@@ -147,7 +147,7 @@ pub extern "C" fn aclrtLaunchKernelV2(
     stream: *mut c_void,
 ) -> aclError {
     let _ = (function, blocks, args, argsSize, cfg);
-    launch(stream, "aclrtLaunchKernelV2")
+    launch_named(stream, "aclrtLaunchKernelV2")
 }
 
 /// Handle of every function and binary.

@@ -112,6 +112,23 @@ pub extern "C" fn aclrtFreePhysical(handle: *mut c_void) -> aclError {
     })
 }
 
+fn map(
+    pointer: *mut c_void,
+    (size, offset): (usize, usize),
+    handle: *mut c_void,
+    flags: u64,
+    accessible: bool,
+) -> aclError {
+    enter(CallKind::Map, size as u64, |sim| {
+        let addr = required(pointer)? as u64;
+        sim.map(addr, size as u64, offset as u64, handle as u64, flags)?;
+        if !accessible {
+            sim.vmm.withhold_access(addr);
+        }
+        Ok(())
+    })
+}
+
 /// `aclrtMapMem`
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtMapMem(
@@ -121,10 +138,7 @@ pub extern "C" fn aclrtMapMem(
     handle: *mut c_void,
     flags: u64,
 ) -> aclError {
-    enter(CallKind::Map, size as u64, |sim| {
-        let addr = required(virPtr)? as u64;
-        sim.map(addr, size as u64, offset as u64, handle as u64, flags)
-    })
+    map(virPtr, (size, offset), handle, flags, true)
 }
 
 /// `aclrtMemMapNoAccess`
@@ -136,12 +150,7 @@ pub extern "C" fn aclrtMemMapNoAccess(
     handle: *mut c_void,
     flags: u64,
 ) -> aclError {
-    enter(CallKind::Map, size as u64, |sim| {
-        let addr = required(virPtr)? as u64;
-        sim.map(addr, size as u64, offset as u64, handle as u64, flags)?;
-        sim.vmm.withhold_access(addr);
-        Ok(())
-    })
+    map(virPtr, (size, offset), handle, flags, false)
 }
 
 /// `aclrtUnmapMem`

@@ -52,13 +52,7 @@ impl Sim {
 
     /// Drops all work of a device that has not completed.
     pub fn abort_tasks(&mut self, device: u32) {
-        let streams: Vec<u64> = self
-            .streams
-            .iter()
-            .filter(|(_, stream)| stream.device == device)
-            .map(|(handle, _)| handle)
-            .collect();
-        for stream in streams {
+        for stream in self.streams_of(device) {
             // The handles were just read from the table of streams.
             let _ = self.abort_stream(stream);
         }

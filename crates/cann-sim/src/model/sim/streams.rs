@@ -40,6 +40,15 @@ impl Sim {
         }
     }
 
+    /// All streams of a device.
+    pub(super) fn streams_of(&self, device: u32) -> Vec<u64> {
+        let streams = self.streams.iter();
+        streams
+            .filter(|(_, stream)| stream.device == device)
+            .map(|(handle, _)| handle)
+            .collect()
+    }
+
     /// Removes a stream; its work is waited for first, or, by force, dropped.
     pub fn destroy_stream(&mut self, stream: u64, force: bool) -> Result<()> {
         let it = self.stream(stream)?;
@@ -358,12 +367,7 @@ impl Sim {
 
     /// Waits for all work on a device.
     pub fn sync_device(&mut self, device: u32, kind: CallKind) -> Result<()> {
-        let streams: Vec<u64> = self
-            .streams
-            .iter()
-            .filter(|(_, stream)| stream.device == device)
-            .map(|(handle, _)| handle)
-            .collect();
+        let streams = self.streams_of(device);
         for &stream in &streams {
             self.forbid_in_capture(stream)?;
         }
