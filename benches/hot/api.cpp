@@ -126,14 +126,18 @@ void bench_close(Case* opened) { delete opened; }
 double bench_operations(const Case* opened) { return opened->operations(); }
 
 // Nanoseconds of a round; 0 after a failure.
-double bench_round(Case* opened, std::uint64_t steps) {
-  return guarded([&] { return opened->round(steps); });
+double bench_round(int index, Case* opened, std::uint64_t steps) {
+  return guarded([&] {
+    use_device(subject(index).device);
+    return opened->round(steps);
+  });
 }
 
 // Times of single operations without driver calls, at most `capacity` of them, to `out`.
-std::size_t bench_latencies(Case* opened, std::uint64_t steps, std::uint32_t* out,
+std::size_t bench_latencies(int index, Case* opened, std::uint64_t steps, std::uint32_t* out,
                             std::size_t capacity) {
   return guarded([&]() -> std::size_t {
+    use_device(subject(index).device);
     std::vector<std::uint32_t> times;
     // Written once, so that no page is new when an operation is timed.
     times.resize(static_cast<std::size_t>(static_cast<double>(steps) * opened->operations()) + 1);

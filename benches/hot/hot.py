@@ -44,8 +44,8 @@ class Bench:
             "open_replay": (pointer, [ctypes.c_int, pointer, size, pointer]),
             "close": (None, [pointer]),
             "operations": (ctypes.c_double, [pointer]),
-            "round": (ctypes.c_double, [pointer, ctypes.c_uint64]),
-            "latencies": (size, [pointer, ctypes.c_uint64, pointer, size]),
+            "round": (ctypes.c_double, [ctypes.c_int, pointer, ctypes.c_uint64]),
+            "latencies": (size, [ctypes.c_int, pointer, ctypes.c_uint64, pointer, size]),
             "clock_cost": (ctypes.c_double, []),
         }
         for name, (result, arguments) in signatures.items():
@@ -261,7 +261,7 @@ class Measurer:
 
     def _round(self, case, opened, subject, steps):
         after = case.before(subject) if case.before else None
-        time = self._bench.checked(self._bench.round(opened[subject], steps))
+        time = self._bench.checked(self._bench.round(subject, opened[subject], steps))
         if after:
             after()
         return time
@@ -298,7 +298,7 @@ class Measurer:
         buffer = numpy.zeros(max(self._samples, int(steps * operations)), dtype=numpy.uint32)
         after = case.before(subject) if case.before else None
         count = self._bench.checked(
-            self._bench.latencies(opened, steps, buffer.ctypes.data, len(buffer))
+            self._bench.latencies(subject, opened, steps, buffer.ctypes.data, len(buffer))
         )
         if after:
             after()
