@@ -10,7 +10,7 @@ namespace {
 class ThreadsCase final : public Case {
  public:
   ThreadsCase(const Subject& subject, int threads, bool two_devices)
-      : start_(threads + 1), end_(threads + 1) {
+      : start_(threads + 1), end_(threads + 1), spans_(static_cast<std::size_t>(threads)) {
     for (int i = 0; i < threads; ++i) {
       const int device = two_devices && i % 2 == 1 ? subject.second_device : subject.device;
       workers_.emplace_back([this, allocator = subject.allocator, device, i] {
@@ -28,13 +28,24 @@ class ThreadsCase final : public Case {
   double round(std::uint64_t steps) override {
     steps_ = steps;
     start_.arrive_and_wait();
-    const auto start = Clock::now();
     end_.arrive_and_wait();
-    return nanoseconds(Clock::now() - start);
+    // From the first thread's start to the last one's end: this thread may wake up late.
+    Clock::time_point start = spans_.front().start;
+    Clock::time_point end = spans_.front().end;
+    for (const Span& span : spans_) {
+      start = std::min(start, span.start);
+      end = std::max(end, span.end);
+    }
+    return nanoseconds(end - start);
   }
 
  private:
   static constexpr std::size_t kSlots = 1000;
+
+  struct Span {
+    Clock::time_point start;
+    Clock::time_point end;
+  };
 
   void work(Allocator* allocator, int device, std::uint32_t seed) {
     Churn churn(allocator, use_device(device), draw(kSlots, 2 << 20, 1, seed + 1), kSlots);
@@ -44,7 +55,9 @@ class ThreadsCase final : public Case {
       start_.arrive_and_wait();
       const std::uint64_t steps = steps_;
       if (steps == 0) return;
+      const auto start = Clock::now();
       for (std::uint64_t i = 0; i < steps; ++i) churn.step(untimed, next++);
+      spans_[seed] = {start, Clock::now()};
       end_.arrive_and_wait();
     }
   }
@@ -53,6 +66,8 @@ class ThreadsCase final : public Case {
   std::barrier<> end_;
   // Written while the workers wait at `start_`.
   std::uint64_t steps_ = 0;
+  // By thread; read while the workers wait at `start_`.
+  std::vector<Span> spans_;
   std::vector<std::thread> workers_;
 };
 

@@ -110,6 +110,7 @@ impl PoolStat {
     }
 
     /// One pool's statistic.
+    #[inline]
     pub fn pool(&self, small: bool) -> Stat {
         let pool = usize::from(!small);
         let (current, allocated) = (self.current[pool], self.allocated[pool]);
@@ -122,13 +123,14 @@ impl PoolStat {
     }
 
     /// The statistic over both pools.
+    #[inline]
     pub fn aggregate(&self) -> Stat {
-        let (small, large) = (self.pool(true), self.pool(false));
+        let allocated = self.allocated[0] + self.allocated[1];
         Stat {
             current: self.total,
             peak: self.total_peak,
-            allocated: small.allocated + large.allocated,
-            freed: small.freed + large.freed,
+            allocated,
+            freed: self.base[0] + self.base[1] + allocated - self.total,
         }
     }
 
