@@ -75,3 +75,15 @@ def test_a_difference_is_seen_and_shrunk(pair):
     assert mismatch.step == 1
     assert "requested_bytes.all.current" in mismatch.what
     assert shrink(good, lambda part: ["free", 0] in part) == [["free", 0]]
+
+
+def test_what_the_device_would_punish_is_a_mismatch(pair):
+    """Hazards and leaks are looked for after each script, and are npualloc's to explain."""
+    script = [["alloc", 0, 1000, 0], ["free", 0]]
+    stock, subject = pair.run(script, detailed=True)
+    assert (stock["device"], subject["device"]) == ([], [])
+    assert compare(stock, subject)[0] is None
+    found = ["free under pending work, 2097152 bytes, by aclnnAdd"]
+    assert compare(stock | {"device": found}, subject)[0] is None
+    mismatch, _ = compare(stock, subject | {"device": found})
+    assert mismatch.what["device"] == ([], found)
