@@ -28,7 +28,7 @@ NpuAllocator& instance() {
     // Never destroyed: tensors are freed until the very end.
     auto* allocator = new NpuAllocator();
     the_allocator.store(allocator, std::memory_order_release);
-    follow_settings();
+    follow_wheel();
     std::atexit([] { the_allocator.load()->core().begin_process_exit(); });
     return allocator;
   }();

@@ -79,13 +79,14 @@ void NpuAllocator::init(int device_count) {
 
 void* NpuAllocator::allocate_detailed(int device, size_t size, aclrtStream stream,
                                       bool external) const {
+  reports::Allocation report(core(), device, external);
   const ffi::MempoolId pool = routes_.find(device, stream);
   const std::uintptr_t context = contexts_.gather(stock::RecordContext::STATE);
   const AllocOutcome outcome =
       core().allocate_in(device, size, reinterpret_cast<std::uintptr_t>(stream), pool, context);
   deliver_trace();
   check(outcome.status, outcome.code);
-  reports::allocated(core(), outcome.addr, external);
+  report.done(outcome.addr);
   return reinterpret_cast<void*>(outcome.addr);
 }
 

@@ -45,7 +45,7 @@ void register_allocator() {
   // The same priority as the stock allocator's: what replaces that one later can replace this one
   // too.
   c10::SetAllocator(c10::DeviceType::PrivateUse1, mine);
-  follow_settings();
+  follow_wheel();
   // Static destructors may free tensors after the runtime is gone.
   std::atexit([] { the_allocator.load()->core().begin_process_exit(); });
 }

@@ -40,41 +40,49 @@ bool is_over(const ffi::Allocator& core, const BlockView& block) {
   return core.describe_handle(block.handle).status != Status::Ok;
 }
 
-void report_completed(const ffi::Allocator& core) {
+// Totals are those of the block's device at `stats`, from which each block is taken as it is
+// reported.
+void report_completed(const ffi::Allocator& core, int device, DeviceStats& stats) {
   std::vector<BlockView> over;
   {
     const std::lock_guard<std::mutex> lock(pending_mutex);
-    const auto first_over =
-        std::stable_partition(pending.begin(), pending.end(),
-                              [&](const BlockView& block) { return !is_over(core, block); });
+    const auto first_over = std::stable_partition(
+        pending.begin(), pending.end(),
+        [&](const BlockView& block) { return block.device != device || !is_over(core, block); });
     over.assign(first_over, pending.end());
     pending.erase(first_over, pending.end());
   }
   for (const BlockView& block : over) {
-    report(stats_of(core, block.device), block, Kind::BlockFree, false);
+    stats.active_bytes.aggregate.current -= static_cast<std::int64_t>(block.size);
+    report(stats, block, Kind::BlockFree, false);
   }
 }
 
 }  // namespace
 
-constinit Switches switches{&kNoProfiler, &kNoSanitizer};
+constinit Switches switches{{&kNoProfiler}, {&kNoSanitizer}};
 
 bool wanted() { return watched() || mstx::enabled(); }
 
-void allocated(const ffi::Allocator& core, std::uintptr_t addr, bool external) {
+Allocation::Allocation(const ffi::Allocator& core, int device, bool external)
+    : core_(core), external_(external), profiled_(profiling()) {
+  if (profiled_) before_ = stats_of(core, device);
+}
+
+void Allocation::done(std::uintptr_t addr) {
   if (!wanted()) return;
-  const BlockView block = core.describe_block(addr);
+  const BlockView block = core_.describe_block(addr);
   if (block.status != Status::Ok) return;
-  const DeviceStats stats = stats_of(core, block.device);
+  const DeviceStats stats = stats_of(core_, block.device);
   if (mstx::enabled()) {
     mstx::allocated(block.device, addr, block.size,
                     static_cast<std::uint64_t>(stats.reserved_bytes.aggregate.current));
   }
-  if (profiling()) {
-    report_completed(core);
-    report(stats, block, Kind::Malloc, external);
+  if (profiled_) {
+    report_completed(core_, block.device, before_);
+    report(stats, block, Kind::Malloc, external_);
   }
-  if (sanitizing() && !external) host::trace_allocation(addr);
+  if (sanitizing() && !external_) host::trace_allocation(addr);
 }
 
 Free::Free(const ffi::Allocator& core, std::uintptr_t addr, bool external)
@@ -93,7 +101,6 @@ void Free::done() const {
                 static_cast<std::uint64_t>(stats.reserved_bytes.aggregate.current));
   }
   if (!profiling()) return;
-  report_completed(core_);
   if (is_over(core_, block_)) {
     report(stats, block_, Kind::BlockFree, external_);
   } else {

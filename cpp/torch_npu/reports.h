@@ -1,5 +1,5 @@
-// Who is told about each allocation and free besides the statistics: torch_npu's profiler and
-// sanitizer (in a fork only: the stock wheel hides them) and the memory tools that listen through
+// Who is told about each allocation and free besides the statistics: torch_npu's profiler, its
+// sanitizer (in a fork only: the stock wheel hides it) and the memory tools that listen through
 // mstx.
 #pragma once
 
@@ -10,23 +10,37 @@
 
 namespace npualloc::torch_npu_plugin::reports {
 
-// Flags of torch_npu's, read at every request; flags that are never set in the plug-in. Changed
-// before the first request only.
+// Flags of torch_npu's, read at every request; at first, and where torch_npu hides them, flags that
+// are never set.
 struct Switches {
-  const std::atomic<bool>* profiler;
-  const bool* sanitizer;
+  std::atomic<const std::atomic<bool>*> profiler;
+  std::atomic<const bool*> sanitizer;
 };
 extern Switches switches;
 
-inline bool profiling() noexcept { return switches.profiler->load(std::memory_order_relaxed); }
-inline bool sanitizing() noexcept { return *switches.sanitizer; }
+inline bool profiling() noexcept {
+  return switches.profiler.load(std::memory_order_acquire)->load(std::memory_order_relaxed);
+}
+inline bool sanitizing() noexcept { return *switches.sanitizer.load(std::memory_order_acquire); }
 // Whether the profiler or the sanitizer wants to know of requests now.
 inline bool watched() noexcept { return profiling() || sanitizing(); }
 // The same for anyone; to be asked where a request takes the long way anyway.
 bool wanted();
 
-// After the block at `addr` was allocated. `external`: through MallocBlock.
-void allocated(const ffi::Allocator& core, std::uintptr_t addr, bool external = false);
+// Around an allocation. `external`: through MallocBlock.
+class Allocation {
+ public:
+  Allocation(const ffi::Allocator& core, int device, bool external = false);
+  // After it gave the block at `addr`.
+  void done(std::uintptr_t addr);
+
+ private:
+  const ffi::Allocator& core_;
+  // Before it: frees that completed meanwhile are reported with these totals.
+  DeviceStats before_;
+  bool external_;
+  bool profiled_;
+};
 
 // Around the free of a block.
 class Free {

@@ -6,6 +6,7 @@
 #include "host.h"
 #include "npu_allocator.h"
 #include "settings.h"
+#include "wheel_profiler.h"
 
 namespace npualloc::torch_npu_plugin {
 
@@ -37,7 +38,8 @@ void parse_args(c10::CachingAllocator::AcceleratorAllocatorConfig* config,
 
 void meet_wheel(stock::NPUAllocator* allocator) { wheel = allocator; }
 
-void follow_settings() {
+void follow_wheel() {
+  follow_profiler();
   if (redirect_import("libtorch_npu.so", kParseArgs, reinterpret_cast<void*>(&parse_args)) ==
       nullptr) {
     TORCH_WARN(
@@ -97,8 +99,9 @@ void found_damage(const std::vector<aclrtMemUceInfo>& ranges) {
 
 void log_out_of_memory(const std::string& text) { ASCEND_LOGE("%s", text.c_str()); }
 
-// The switches are never set here: the profiler and the sanitizer are hidden in the wheel.
-void report_memory(const MemoryReport&) {}
+void report_memory(const MemoryReport& report) { report_to_wheel_profiler(report); }
+
+// Never called: the sanitizer is hidden in the wheel.
 void trace_allocation(std::uintptr_t) {}
 void trace_deallocation(std::uintptr_t) {}
 void trace_record_stream(std::uintptr_t, aclrtStream) {}

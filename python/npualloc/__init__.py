@@ -59,6 +59,9 @@ def load():
     import torch
     import torch_npu  # noqa: F401
 
+    # Importing torch may have come by here already.
+    if _plugin is not None:
+        return
     torch.ops.load_library(path)
     _plugin = ctypes.CDLL(path)
 

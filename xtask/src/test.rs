@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::slice;
 
 use anyhow::{Context, Result};
 
@@ -13,6 +14,7 @@ use crate::bench::counts;
 use crate::cli::{Suite, TestArgs};
 use crate::device::{Device, Knobs};
 use crate::env::Project;
+use crate::package;
 use crate::plugin::{CMakeTree, Plugin, Tests};
 use crate::process::{self, say};
 use crate::python::Python;
@@ -148,11 +150,25 @@ fn python(project: &Project, arguments: &TestArgs, summary: &mut Summary) -> Res
             .arg(&plugin.library)
             .args(&arguments.rest)
             .env("PYTHONDONTWRITEBYTECODE", "1");
-        summary.run(name, &mut pytest, |line| {
-            line.starts_with("==") && line.contains(" in ") && line.trim_end().ends_with("==")
-        })?;
+        summary.run(name, &mut pytest, |line| is_pytest_result(line))?;
+    }
+    if arguments.rest.is_empty() {
+        let wheel = package::build(project, slice::from_ref(&arguments.torch.torch))?;
+        let mut pytest = python.command();
+        device.prepare(&mut pytest, &Knobs::default());
+        pytest
+            .current_dir(&project.root)
+            .args(["-m", "pytest", "-ra", "-p", "no:cacheprovider"])
+            .args(["tests/package", "--wheel"])
+            .arg(&wheel)
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        summary.run("pytest, package", &mut pytest, is_pytest_result)?;
     }
     Ok(())
+}
+
+fn is_pytest_result(line: &str) -> bool {
+    line.starts_with("==") && line.contains(" in ") && line.trim_end().ends_with("==")
 }
 
 /// C++ sources and headers of the project, without those of build directories.

@@ -18,8 +18,9 @@ void read_settings() { c10_npu::NPUCachingAllocator::NPUAllocatorConfig::instanc
 // libtorch's build of torch_npu has neither the profiler nor the sanitizer.
 void init(int) {
 #ifndef BUILD_LIBTORCH
-  reports::switches = {&torch_npu::profiler::ProfilerMgr::GetInstance()->ReportMemEnable(),
-                       &c10_npu::impl::NPUTrace::have_state};
+  reports::switches.profiler.store(
+      &torch_npu::profiler::ProfilerMgr::GetInstance()->ReportMemEnable());
+  reports::switches.sanitizer.store(&c10_npu::impl::NPUTrace::have_state);
 #endif
 }
 

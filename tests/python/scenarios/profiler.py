@@ -1,0 +1,100 @@
+"""What torch_npu's profiler records of memory."""
+
+import pathlib
+import struct
+import tempfile
+
+import torch
+import torch_npu
+
+from scenarios.common import MIB, allocate
+
+#: A record: type, length, seven numbers of eight bytes, five of one, thread, process.
+RECORD = struct.Struct("<HI7q2b3BQQ")
+FIELDS = [
+    "type",
+    "length",
+    "ptr",
+    "time",
+    "size",
+    "allocated",
+    "reserved",
+    "active",
+    "stream",
+    "device_type",
+    "device",
+    "component",
+    "kind",
+    "allocator",
+    "thread",
+    "process",
+]
+KINDS = ["malloc", "free", "block_free"]
+
+
+def record(directory, work, profile_memory=True):
+    """The memory records made while `work` ran."""
+    profiler = torch_npu.profiler
+    profile = profiler.profile(
+        activities=[profiler.ProfilerActivity.CPU],
+        profile_memory=profile_memory,
+        on_trace_ready=profiler.tensorboard_trace_handler(directory, analyse_flag=False),
+    )
+    profile.start()
+    work()
+    profile.stop()
+    files = list(pathlib.Path(directory).glob("*/FRAMEWORK/torch.memory_usage"))
+    data = b"".join(file.read_bytes() for file in files)
+    return [dict(zip(FIELDS, values)) for values in RECORD.iter_unpack(data)]
+
+
+def plain(records):
+    """Without what differs from run to run: addresses and streams are counted off."""
+    numbers = {}
+    found = []
+    for entry in records:
+        entry = dict(entry)
+        entry["kind"] = KINDS[entry["kind"]]
+        entry["ptr"] = numbers.setdefault(entry["ptr"], len(numbers))
+        for name in ["time", "thread", "process"]:
+            del entry[name]
+        found.append(entry)
+    return found
+
+
+def memory():
+    """Two sessions: allocations, frees, and memory that another stream uses."""
+    allocate(512)
+    side = torch.npu.Stream()
+    keep = []
+
+    def first():
+        keep.extend([allocate(3 * MIB), allocate(5 * MIB)])
+        del keep[0]
+        keep.append(allocate(MIB // 2))
+
+    def second():
+        with torch.npu.stream(side):
+            keep[0].add_(1)
+        keep[0].record_stream(side)
+        del keep[0]
+        torch.npu.synchronize()
+        keep.append(allocate(30 * MIB))
+        keep.clear()
+
+    with tempfile.TemporaryDirectory() as directory:
+        sessions = [record(f"{directory}/first", first)]
+        allocate(MIB)  # Between the sessions nobody listens.
+        sessions.append(record(f"{directory}/second", second))
+    times = [entry["time"] for session in sessions for entry in session]
+    return {
+        "sessions": [plain(session) for session in sessions],
+        "in_order": times == sorted(times),
+        "threads": len({entry["thread"] for session in sessions for entry in session}),
+    }
+
+
+def without_memory():
+    """A session that does not ask for memory."""
+    with tempfile.TemporaryDirectory() as directory:
+        return record(directory, lambda: allocate(3 * MIB), profile_memory=False)
