@@ -88,7 +88,9 @@ def _autoload():
     try:
         load()
     except (ImportError, OSError) as error:
-        reason = error.__cause__ or error
+        reason = error
+        while reason.__cause__ is not None:
+            reason = reason.__cause__
         warnings.warn(f"npualloc is not used: {reason}", RuntimeWarning, stacklevel=2)
 
 

@@ -60,7 +60,9 @@ def test_loading_too_late_says_why(environment):
         "try:\n"
         "    import npualloc\n"
         "except OSError as error:\n"
-        "    print(repr(str(error.__cause__)))\n"
+        "    while error.__cause__ is not None:\n"
+        "        error = error.__cause__\n"
+        "    print(repr(str(error)))\n"
     )
     reason = answer(environment, code, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert "before the first use of an NPU" in reason

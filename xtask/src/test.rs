@@ -150,7 +150,7 @@ fn python(project: &Project, arguments: &TestArgs, summary: &mut Summary) -> Res
             .arg(&plugin.library)
             .args(&arguments.rest)
             .env("PYTHONDONTWRITEBYTECODE", "1");
-        summary.run(name, &mut pytest, |line| is_pytest_result(line))?;
+        summary.run(name, &mut pytest, is_pytest_result)?;
     }
     if arguments.rest.is_empty() {
         let wheel = package::build(project, slice::from_ref(&arguments.torch.torch))?;
