@@ -211,7 +211,7 @@ impl Allocator {
         outcome(|| {
             let device = self.registry.device(device)?;
             device.read_counters(|stats, max_split_size, private_pools| {
-                *out = device_stats(stats, max_split_size, private_pools);
+                device_stats(out, stats, max_split_size, private_pools);
             });
             Ok(())
         })

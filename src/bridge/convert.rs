@@ -88,31 +88,31 @@ pub(super) fn pool_stat(value: &stats::PoolStat) -> StatTriple {
     }
 }
 
+/// Field by field: the struct is a kilobyte, and this is asked often.
 pub(super) fn device_stats(
+    out: &mut DeviceStats,
     stats: &stats::Counters,
     max_split_size: i64,
     private_pools: usize,
-) -> DeviceStats {
+) {
     let blocks = &stats.blocks;
-    DeviceStats {
-        allocation: pool_stat(&blocks.stat(Lane::Allocation)),
-        segment: pool_stat(&stats.segment),
-        active: pool_stat(&blocks.active_stat(false)),
-        inactive_split: pool_stat(&blocks.stat(Lane::InactiveSplit)),
-        allocated_bytes: pool_stat(&blocks.stat(Lane::AllocatedBytes)),
-        reserved_bytes: pool_stat(&stats.reserved_bytes),
-        active_bytes: pool_stat(&blocks.active_stat(true)),
-        inactive_split_bytes: pool_stat(&blocks.stat(Lane::InactiveSplitBytes)),
-        requested_bytes: pool_stat(&blocks.stat(Lane::RequestedBytes)),
-        oversize_allocations: stat(stats.oversize_allocations),
-        oversize_segments: stat(stats.oversize_segments),
-        num_alloc_retries: stats.num_alloc_retries,
-        num_ooms: stats.num_ooms,
-        num_sync_all_streams: stats.num_sync_all_streams,
-        num_device_alloc: stats.num_device_alloc,
-        num_device_free: stats.num_device_free,
-        num_oom_rejections: stats.num_oom_rejections,
-        max_split_size,
-        private_pools,
-    }
+    out.allocation = pool_stat(&blocks.stat(Lane::Allocation));
+    out.segment = pool_stat(&stats.segment);
+    out.active = pool_stat(&blocks.active_stat(false));
+    out.inactive_split = pool_stat(&blocks.stat(Lane::InactiveSplit));
+    out.allocated_bytes = pool_stat(&blocks.stat(Lane::AllocatedBytes));
+    out.reserved_bytes = pool_stat(&stats.reserved_bytes);
+    out.active_bytes = pool_stat(&blocks.active_stat(true));
+    out.inactive_split_bytes = pool_stat(&blocks.stat(Lane::InactiveSplitBytes));
+    out.requested_bytes = pool_stat(&blocks.stat(Lane::RequestedBytes));
+    out.oversize_allocations = stat(stats.oversize_allocations);
+    out.oversize_segments = stat(stats.oversize_segments);
+    out.num_alloc_retries = stats.num_alloc_retries;
+    out.num_ooms = stats.num_ooms;
+    out.num_sync_all_streams = stats.num_sync_all_streams;
+    out.num_device_alloc = stats.num_device_alloc;
+    out.num_device_free = stats.num_device_free;
+    out.num_oom_rejections = stats.num_oom_rejections;
+    out.max_split_size = max_split_size;
+    out.private_pools = private_pools;
 }
