@@ -13,7 +13,7 @@ pub enum AllocError {
     #[error(
         "NPU out of memory. Allocation was preemptively rejected because it would exceed \
          per_process_memory_fraction limit. Requested size: {}",
-        crate::device::format_size(.0.alloc_size)
+        crate::device::format_size(.0.requested)
     )]
     Rejected(Box<OomReport>),
     /// The address is not a live allocation of this allocator.
@@ -70,6 +70,8 @@ pub enum AllocError {
 pub struct OomReport {
     /// The device that is full.
     pub device: DeviceId,
+    /// What the client asked for.
+    pub requested: usize,
     /// What the driver was asked for.
     pub alloc_size: usize,
     /// The configured limit, where one is set.
@@ -80,6 +82,8 @@ pub struct OomReport {
     pub device_free: usize,
     /// Held by live allocations.
     pub allocated: usize,
+    /// Held by segments.
+    pub reserved: usize,
     /// The driver's error code.
     pub code: i32,
     /// The complete text.

@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <stdexcept>
+
 namespace npualloc::c10_backend {
 
 namespace {
@@ -68,6 +70,13 @@ void throw_c10(Status status, const std::string& message) {
       TORCH_CHECK(false, "npualloc: internal error: ", message);
     case Status::DriverError:
       TORCH_CHECK(false, "NPU function error: ", message);
+    case Status::ConfigValue:
+      TORCH_CHECK_VALUE(false, message);
+    case Status::ConfigNotANumber:
+      throw std::invalid_argument(message);
+    case Status::ConfigOutOfRange:
+      throw std::out_of_range(message);
+    case Status::ConfigRuntime:
     case Status::InvalidPointer:
     case Status::InvalidDevice:
     case Status::InvalidArgument:

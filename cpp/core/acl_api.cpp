@@ -90,12 +90,17 @@ Code malloc_device(const Api& api, std::size_t bytes, bool huge_1g, std::uintptr
 }
 
 Code malloc_physical(const Api& api, std::int32_t device, std::size_t bytes, bool huge_1g,
-                     std::uintptr_t* handle) {
+                     std::uintptr_t* handle, void (*warn)(const char* text)) {
   PhysicalProperties properties{};
   properties.attribute = huge_1g ? MemoryAttribute::HbmHuge1G : MemoryAttribute::HbmHuge;
   properties.location = {static_cast<std::uint32_t>(device), kLocationDevice};
   MemoryHandle made = nullptr;
-  const Code code = api.malloc_physical(&made, bytes, &properties, 0);
+  Code code = api.malloc_physical(&made, bytes, &properties, 0);
+  if (huge_1g && code != kSuccess) {
+    if (warn != nullptr) warn("1 GB pages are not available, using 2 MB pages instead.");
+    properties.attribute = MemoryAttribute::HbmHuge;
+    code = api.malloc_physical(&made, bytes, &properties, 0);
+  }
   *handle = reinterpret_cast<std::uintptr_t>(made);
   return code;
 }

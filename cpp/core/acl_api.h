@@ -82,6 +82,6 @@ Api load(const std::string& library);
 Code malloc_device(const Api& api, std::size_t bytes, bool huge_1g, std::uintptr_t* addr,
                    void (*warn)(const char* text));
 Code malloc_physical(const Api& api, std::int32_t device, std::size_t bytes, bool huge_1g,
-                     std::uintptr_t* handle);
+                     std::uintptr_t* handle, void (*warn)(const char* text));
 
 }  // namespace npualloc::acl

@@ -131,7 +131,7 @@ std::int32_t release_address_fn(void* user, std::int32_t device, std::uintptr_t 
 std::int32_t malloc_physical_fn(void* user, std::int32_t device, std::size_t bytes,
                                 std::int32_t huge_1g, std::uintptr_t* handle) {
   return on_device(user, device, [&](const Api& api) {
-    return acl::malloc_physical(api, device, bytes, huge_1g != 0, handle);
+    return acl::malloc_physical(api, device, bytes, huge_1g != 0, handle, &warn);
   });
 }
 

@@ -20,11 +20,8 @@ void check(const Outcome& outcome) {
 std::uintptr_t address(const void* ptr) { return reinterpret_cast<std::uintptr_t>(ptr); }
 
 rust::Box<ffi::Allocator> make(const DriverTable& table, const AllocatorOptions& options) {
-  try {
-    return ffi::new_allocator(table, options.config, options.pad_bytes);
-  } catch (const rust::Error& error) {
-    throw InvalidArgument(Status::InvalidArgument, 0, error.what());
-  }
+  check(ffi::check_config(options.config));
+  return ffi::new_allocator(table, options.config, options.pad_bytes);
 }
 
 }  // namespace
@@ -96,11 +93,7 @@ void Allocator::set_memory_fraction(int device, double fraction) {
 }
 
 void Allocator::apply_settings(std::string_view settings) {
-  try {
-    core_->apply_settings(rust::Str(settings.data(), settings.size()));
-  } catch (const rust::Error& error) {
-    throw InvalidArgument(Status::InvalidArgument, 0, error.what());
-  }
+  check(core_->apply_settings(rust::Str(settings.data(), settings.size())));
 }
 
 void Allocator::check_consistency() const {

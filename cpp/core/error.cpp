@@ -14,6 +14,10 @@ void throw_status(Status status, std::int32_t code) {
     case Status::InvalidDevice:
       throw InvalidDevice(status, code, message);
     case Status::InvalidArgument:
+    case Status::ConfigValue:
+    case Status::ConfigRuntime:
+    case Status::ConfigNotANumber:
+    case Status::ConfigOutOfRange:
       throw InvalidArgument(status, code, message);
     case Status::DriverError:
       throw DriverFailure(status, code, message);

@@ -61,14 +61,14 @@ void NpuAllocator::init(int device_count) {
   if (device_count > 0 && core().device_count() == 0) {
     // Nothing was allocated yet. As with the stock allocator, bad settings are the first use's
     // error.
-    try {
-      auto core = std::make_unique<npualloc::Allocator>(
-          driver_table(), AllocatorOptions{environment_config(), pad_bytes()});
-      for (const std::string& settings : early_settings_) core->apply_settings(settings);
-      core_ = core.release();
-    } catch (const InvalidArgument& error) {
-      TORCH_CHECK(false, error.what(), PTA_ERROR(ErrCode::VALUE));
+    const std::string config = environment_config();
+    check(ffi::check_config(config));
+    auto made = std::make_unique<npualloc::Allocator>(driver_table(),
+                                                      AllocatorOptions{config, pad_bytes()});
+    for (const std::string& settings : early_settings_) {
+      check(made->core().apply_settings(rust::Str(settings.data(), settings.size())));
     }
+    core_ = made.release();
     early_settings_.clear();
     if (tracked_.load()) core().attach_trace_trackers();
     update_detailed();

@@ -8,10 +8,14 @@
 
 namespace npualloc::torch_npu_plugin {
 
-void not_supported(const char* method) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "npualloc: ", method, " is not supported yet",
-                              PTA_ERROR(ErrCode::NOT_SUPPORT));
+namespace {
+
+bool is_config(Status status) {
+  return status == Status::ConfigValue || status == Status::ConfigRuntime ||
+         status == Status::ConfigNotANumber || status == Status::ConfigOutOfRange;
 }
+
+}  // namespace
 
 void NpuAllocator::attachOutOfMemoryObserver(stock::OutOfMemoryObserver observer) {
   const std::lock_guard<std::mutex> lock(observers_mutex_);
@@ -52,7 +56,7 @@ void NpuAllocator::raise(Status status, std::int32_t code) const {
       std::thread([observers = std::move(rejection_observers), report] {
         for (const auto& observer : observers) {
           try {
-            observer(report.device, report.alloc_size, report.allocated, report.device_total);
+            observer(report.device, report.alloc_size, report.reserved, report.device_total);
           } catch (const std::exception& error) {
             TORCH_WARN("npualloc: an observer of rejected allocations failed: ", error.what());
           } catch (...) {
@@ -64,6 +68,11 @@ void NpuAllocator::raise(Status status, std::int32_t code) const {
   }
   if (status == Status::InvalidDevice || status == Status::InvalidArgument) {
     TORCH_CHECK(false, message, PTA_ERROR(ErrCode::PARAM));
+  }
+  if (is_config(status) && code >= 0) {
+    const auto suffix =
+        formatErrorCode(static_cast<SubModule>(code / 1000), static_cast<ErrCode>(code % 1000));
+    c10_backend::throw_c10(status, message + suffix);
   }
   c10_backend::throw_c10(status, message);
 }

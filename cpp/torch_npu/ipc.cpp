@@ -23,6 +23,8 @@ constexpr std::size_t kKeyBytes = c10_npu::kAclIpcHandleSize;
 // What a text may claim: more is not a range of device memory.
 constexpr std::size_t kMaxPages = std::size_t{1} << 20;
 constexpr std::size_t kMaxPageSize = std::size_t{1} << 30;
+constexpr const char* kCutOff =
+    "npualloc: a shared memory handle does not have the length that it gives";
 
 struct PagesHeader {
   std::size_t page_size;
@@ -59,11 +61,12 @@ class Reader {
   }
 
   void take_bytes(char* target, std::size_t count) {
-    TORCH_CHECK(text_.size() - at_ >= count, "npualloc: a shared memory handle is cut off",
-                PTA_ERROR(ErrCode::PARAM));
+    TORCH_CHECK(left() >= count, kCutOff, PTA_ERROR(ErrCode::PARAM));
     std::memcpy(target, text_.data() + at_, count);
     at_ += count;
   }
+
+  std::size_t left() const noexcept { return text_.size() - at_; }
 
  private:
   const std::string& text_;
@@ -158,7 +161,7 @@ std::shared_ptr<void> open_text(const std::string& text, int device) {
   Reader reader(text);
   const char version = reader.take<char>();
   TORCH_CHECK(
-      version <= kVersion,
+      static_cast<unsigned char>(version) <= static_cast<unsigned char>(kVersion),
       "received sharable handle from a future version of torch that this version does not know "
       "how to handle",
       PTA_ERROR(ErrCode::NOT_SUPPORT));
@@ -174,6 +177,9 @@ std::shared_ptr<void> open_text(const std::string& text, int device) {
   TORCH_CHECK(header.count > 0 && header.count <= kMaxPages && header.page_size > 0 &&
                   header.page_size <= kMaxPageSize,
               "Unexpected or illformed shareable handle type", PTA_ERROR(ErrCode::PARAM));
+  // Before anything is opened.
+  TORCH_CHECK(reader.left() == header.count * sizeof(std::uint64_t), kCutOff,
+              PTA_ERROR(ErrCode::PARAM));
   const auto range = std::make_shared<ImportedRange>(device, header, reader);
   return {range->start(), [range](void*) { range->close(true); }};
 }
@@ -258,11 +264,6 @@ stock::ShareableHandle NpuAllocator::shareIpcHandle(void* ptr) {
 
 std::shared_ptr<void> NpuAllocator::getIpcDevPtr(std::string handle) {
   return imports().open(handle);
-}
-
-// Makes virtual segments known to HCCL's zero-copy transfers; the functions for it are hidden.
-void NpuAllocator::buildServerMemMapForHccl(int, std::shared_ptr<c10d_npu::HCCLComm>) {
-  not_supported("buildServerMemMapForHccl");
 }
 
 }  // namespace npualloc::torch_npu_plugin

@@ -89,6 +89,8 @@ class NpuAllocator final : public stock::NPUAllocator {
   // ipc.cpp
   stock::ShareableHandle shareIpcHandle(void* ptr) override;
   std::shared_ptr<void> getIpcDevPtr(std::string handle) override;
+
+  // hccl.cpp
   void buildServerMemMapForHccl(int device, std::shared_ptr<c10d_npu::HCCLComm> comm) override;
 
   // settings.cpp
@@ -199,8 +201,5 @@ stock::NPUAllocator* without_timing(stock::NPUAllocator* allocator);
 
 // Whether PYTORCH_NO_NPU_MEMORY_CACHING is set. Throws c10::Error for a value other than 0 or 1.
 bool force_uncached();
-
-// Throws c10::NotImplementedError "npualloc: <method> is not supported yet".
-[[noreturn]] void not_supported(const char* method);
 
 }  // namespace npualloc::torch_npu_plugin

@@ -9,11 +9,7 @@ namespace npualloc::torch_npu_plugin {
 
 void NpuAllocator::apply_settings(const std::string& settings) {
   const std::lock_guard<std::mutex> lock(init_mutex_);
-  try {
-    core().apply_settings(rust::Str(settings.data(), settings.size()));
-  } catch (const rust::Error& error) {
-    TORCH_CHECK(false, error.what(), PTA_ERROR(ErrCode::VALUE));
-  }
+  check(core().apply_settings(rust::Str(settings.data(), settings.size())));
   if (core().device_count() == 0) early_settings_.push_back(settings);
 }
 

@@ -5,6 +5,18 @@
 
 namespace npualloc::torch_npu_plugin {
 
+namespace {
+
+// Devices that have held memory: physical pages may be idle there although nothing is mapped, also
+// after the statistics were reset.
+std::atomic<std::uint64_t> used_devices{0};
+
+std::uint64_t bit(int device) { return std::uint64_t{1} << (device % 64); }
+bool was_used(int device) { return (used_devices.load() & bit(device)) != 0; }
+void note_used(int device) { used_devices.fetch_or(bit(device)); }
+
+}  // namespace
+
 stock::DeviceStats NpuAllocator::getDeviceStats(c10::DeviceIndex device) {
   assert_valid_device(device);
   DeviceStats stats;
@@ -72,8 +84,10 @@ void NpuAllocator::for_each_used_device(bool check_error,
   for (int device = 0; device < core().device_count(); ++device) {
     DeviceStats stats;
     check(core().device_stats(device, stats));
-    // A device without memory is not touched: waiting for it would create its context.
-    if (stats.reserved_bytes.aggregate.current == 0) continue;
+    // A device never used is not touched: waiting for it would create its context.
+    const auto& reserved = stats.reserved_bytes.aggregate;
+    if (reserved.current == 0 && reserved.allocated == 0 && !was_used(device)) continue;
+    note_used(device);
     const Outcome outcome = empty(device);
     deliver_trace();
     if (check_error) {

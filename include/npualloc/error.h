@@ -19,7 +19,7 @@ class Error : public std::runtime_error {
       : std::runtime_error(message), status_(status), code_(code) {}
 
   Status status() const noexcept { return status_; }
-  // The device runtime's error code, 0 where it was not the runtime that failed.
+  // The device runtime's error code; for a configuration string see `Status::ConfigValue`; else 0.
   std::int32_t code() const noexcept { return code_; }
 
  private:
@@ -49,7 +49,8 @@ class InvalidDevice : public Error {
   using Error::Error;
 };
 
-// An argument or a configuration string that can't be accepted; nothing was changed.
+// An argument or a configuration string (`status()` says of which kind) that can't be accepted;
+// nothing was changed.
 class InvalidArgument : public Error {
   using Error::Error;
 };

@@ -42,6 +42,13 @@ pub unsafe fn new_allocator(
     }))
 }
 
+pub(super) fn check_config(config: &str) -> Outcome {
+    outcome(|| {
+        Settings::parse(config)?;
+        Ok(())
+    })
+}
+
 impl Allocator {
     pub(super) fn init(&self, device_count: i32) -> Outcome {
         outcome(|| self.registry.init(device_count))
@@ -355,8 +362,8 @@ impl Allocator {
             .for_each(crate::device::DeviceAllocator::attach_trace_trackers);
     }
 
-    pub(super) fn apply_settings(&self, settings: &str) -> Result<(), AllocError> {
-        self.registry.apply_settings(settings)
+    pub(super) fn apply_settings(&self, settings: &str) -> Outcome {
+        outcome(|| self.registry.apply_settings(settings))
     }
 
     pub(super) fn begin_process_exit(&self) {

@@ -6,6 +6,7 @@ mod convert;
 mod outcome;
 mod records;
 
+use allocator::check_config;
 pub use allocator::{Allocator, new_allocator};
 use outcome::{last_oom_report, take_error_message};
 use records::{Checkpoint, Snapshot, Trace};
@@ -32,6 +33,16 @@ pub mod ffi {
         NotSupported = 7,
         /// A bug: a panic was caught at the boundary.
         Internal = 8,
+        /// A configuration string that the stock allocator refuses with `c10::ValueError`. For this
+        /// and the next three, `code` is what torch_npu appends to the text: thousands of its
+        /// sub-module plus kind (1003 = ERR01003), -1 where it appends nothing.
+        ConfigValue = 9,
+        /// … with `c10::Error`.
+        ConfigRuntime = 10,
+        /// … with `std::invalid_argument`.
+        ConfigNotANumber = 11,
+        /// … with `std::out_of_range`.
+        ConfigOutOfRange = 12,
     }
 
     #[derive(Debug)]
@@ -90,6 +101,8 @@ pub mod ffi {
         device_total: usize,
         device_free: usize,
         allocated: usize,
+        /// Held by segments.
+        reserved: usize,
     }
 
     #[derive(Debug, Clone, Default)]
@@ -235,6 +248,9 @@ pub mod ffi {
     extern "Rust" {
         type Allocator;
 
+        /// Whether a text can be the `config` of an allocator.
+        fn check_config(config: &str) -> Outcome;
+
         /// Makes an allocator over the given driver functions. `config` is the text of
         /// `PYTORCH_NPU_ALLOC_CONF` (empty = defaults). `pad_bytes` is added to every request before
         /// rounding (32 where kernels may read past a tensor's end).
@@ -291,7 +307,7 @@ pub mod ffi {
         fn memory_fraction(self: &Allocator, device: i32) -> FractionOutcome;
         fn set_memory_fraction(self: &Allocator, device: i32, fraction: f64) -> Outcome;
         /// Applies settings at run time, as `torch.npu.memory._set_allocator_settings` does.
-        fn apply_settings(self: &Allocator, settings: &str) -> Result<()>;
+        fn apply_settings(self: &Allocator, settings: &str) -> Outcome;
 
         /// Makes the pool with one user, or adds a user. `external`: its memory comes from
         /// `pool_malloc` of the driver table; only a new pool can have that.

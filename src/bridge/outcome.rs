@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::ffi::{OomReport, Outcome, Status};
+use crate::config::{ConfigError, ErrorClass, ErrorCode};
 use crate::driver::OUT_OF_MEMORY_CODE;
 use crate::error::{self, AllocError, Result};
 
@@ -45,6 +46,19 @@ pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
     format!("panic: {}", text.unwrap_or("no message"))
 }
 
+fn config_status(error: &ConfigError) -> Status {
+    match error.class() {
+        ErrorClass::Value => Status::ConfigValue,
+        ErrorClass::Runtime => Status::ConfigRuntime,
+        ErrorClass::InvalidArgument => Status::ConfigNotANumber,
+        ErrorClass::OutOfRange => Status::ConfigOutOfRange,
+    }
+}
+
+fn config_code(error: &ConfigError) -> i32 {
+    error.code().map_or(-1, ErrorCode::number)
+}
+
 #[cold]
 fn failure(error: AllocError) -> Outcome {
     MESSAGE.with_borrow_mut(|message| *message = error.to_string());
@@ -56,7 +70,8 @@ fn failure(error: AllocError) -> Outcome {
         | AllocError::NoCapture { .. } => (Status::InvalidArgument, 0),
         AllocError::InvalidPointer { .. } => (Status::InvalidPointer, 0),
         AllocError::InvalidDevice { .. } => (Status::InvalidDevice, 0),
-        AllocError::InvalidFraction { .. } | AllocError::Config(_) => (Status::InvalidArgument, 0),
+        AllocError::InvalidFraction { .. } => (Status::InvalidArgument, 0),
+        AllocError::Config(error) => (config_status(error), config_code(error)),
         AllocError::Driver(error) => (Status::DriverError, error.code),
         AllocError::Internal(_) => (Status::Internal, 0),
     };
@@ -80,6 +95,7 @@ pub(super) fn last_oom_report() -> OomReport {
                 device_total: 0,
                 device_free: 0,
                 allocated: 0,
+                reserved: 0,
             },
             |report| OomReport {
                 device: report.device.0 as i32,
@@ -88,6 +104,7 @@ pub(super) fn last_oom_report() -> OomReport {
                 device_total: report.device_total,
                 device_free: report.device_free,
                 allocated: report.allocated,
+                reserved: report.reserved,
             },
         )
     })

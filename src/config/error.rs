@@ -163,6 +163,16 @@ impl ErrorCode {
             Self::PtaParam => "ERR00001",
         }
     }
+
+    /// The code as a number: thousands of the sub-module plus the kind.
+    pub fn number(self) -> i32 {
+        match self {
+            Self::OpsValue => 1003,
+            Self::OpsParam => 1001,
+            Self::PtaValue => 3,
+            Self::PtaParam => 1,
+        }
+    }
 }
 
 impl ConfigError {

@@ -94,7 +94,7 @@ impl DeviceAllocator {
             }
             Ok(Err((Refusal::Full, size))) => {
                 state.stats.num_ooms += 1;
-                let report = self.report(state, size, OUT_OF_MEMORY_CODE);
+                let report = self.report(state, request.requested, size, OUT_OF_MEMORY_CODE);
                 self.trace_out_of_memory(&request, report.device_free, context);
                 Err(AllocError::OutOfMemory(Box::new(report)))
             }
@@ -102,6 +102,7 @@ impl DeviceAllocator {
                 state.stats.num_oom_rejections += 1;
                 Err(AllocError::Rejected(Box::new(self.report(
                     state,
+                    request.requested,
                     size,
                     OUT_OF_MEMORY_CODE,
                 ))))

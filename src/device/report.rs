@@ -29,6 +29,7 @@ impl DeviceAllocator {
     pub(super) fn report(
         &self,
         state: MutexGuard<'_, State>,
+        requested: usize,
         alloc_size: usize,
         code: i32,
     ) -> OomReport {
@@ -60,11 +61,13 @@ impl DeviceAllocator {
         );
         OomReport {
             device: self.id,
+            requested,
             alloc_size,
             limit,
             device_total: info.total,
             device_free: info.free,
             allocated,
+            reserved,
             code,
             message,
         }

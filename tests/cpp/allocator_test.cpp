@@ -262,6 +262,31 @@ TEST(AllocatorConfigTest, RefusesABadConfig) {
                npualloc::InvalidArgument);
 }
 
+// Kind and code of what a configuration string is refused with.
+std::pair<npualloc::Status, int> refusal(const std::string& config) {
+  FakeDevice device;
+  try {
+    Allocator(device.table(), {.config = config, .pad_bytes = 0});
+  } catch (const npualloc::InvalidArgument& error) {
+    return {error.status(), error.code()};
+  }
+  return {npualloc::Status::Ok, 0};
+}
+
+TEST(AllocatorConfigTest, TellsTheStockExceptionsApart) {
+  using npualloc::Status;
+  using Refusal = std::pair<Status, int>;
+  EXPECT_EQ(refusal("no_such_key:1"), Refusal(Status::ConfigValue, 1003));
+  EXPECT_EQ(refusal("max_split_size_mb:1"), Refusal(Status::ConfigValue, -1));
+  EXPECT_EQ(refusal("max_split_size_mb:x"), Refusal(Status::ConfigNotANumber, -1));
+  EXPECT_EQ(refusal("max_split_size_mb:99999999999999999999999"),
+            Refusal(Status::ConfigOutOfRange, -1));
+  EXPECT_EQ(refusal("max_split_size_mb"), Refusal(Status::ConfigRuntime, -1));
+  EXPECT_EQ(refusal("per_process_memory_fraction:2"), Refusal(Status::ConfigRuntime, 3));
+  EXPECT_EQ(refusal("expandable_segments:True,max_split_size_mb:30"),
+            Refusal(Status::ConfigRuntime, 1001));
+}
+
 TEST(AllocatorConfigTest, TakesSettingsAtRunTime) {
   FakeDevice device;
   Allocator allocator(device.table());

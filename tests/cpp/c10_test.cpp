@@ -223,6 +223,18 @@ TEST_F(C10Test, ExistsOnce) {
       std::string::npos);
 }
 
+TEST(C10ConfigTest, RefusesWithTheStockClasses) {
+  FakeDevice device;
+  TestHooks hooks;
+  const auto make = [&](const char* config) {
+    DeviceAllocator(hooks, device.table(), {.config = config, .pad_bytes = 0});
+  };
+  EXPECT_THROW(make("max_split_size_mb:1"), c10::ValueError);
+  EXPECT_THROW(make("max_split_size_mb:x"), std::invalid_argument);
+  EXPECT_THROW(make("max_split_size_mb:99999999999999999999999"), std::out_of_range);
+  EXPECT_THROW(make("max_split_size_mb"), c10::Error);
+}
+
 TEST(C10ConfigTest, RefusesABadConfig) {
   FakeDevice device;
   TestHooks hooks;

@@ -35,12 +35,31 @@ CASES = {
                ["pool_drop", 0], ["empty_cache"], ["snapshot"]],
     "history": [["history", "all", 1000], ["alloc", 0, 3 * MIB, 0], ["use", 0, 1], ["free", 0],
                 ["empty_cache"], ["snapshot"]],
+    "pools that were never made": [["pool_wrong", "_npu_endAllocateToPool"],
+                                   ["pool_wrong", "_npu_releasePool"],
+                                   ["pool_wrong", "_npu_getCheckpointState"],
+                                   ["alloc", 0, 3 * MIB, 0], ["snapshot"]],
+    "a checkpoint": [["pool_new", 0, False, False], ["pool_begin", 0], ["alloc", 0, 3 * MIB, 0],
+                     ["alloc", 1, 700, 0], ["checkpoint", 0], ["free", 1],
+                     ["alloc", 2, 30 * MIB, 0], ["restore", 0], ["alloc", 3, 5 * MIB, 0],
+                     ["pool_end"], ["pool_live", 0, [0, 3]], ["snapshot"], ["free", 0],
+                     ["restore", 0], ["restore_foreign", 0], ["pool_drop", 0], ["empty_cache"]],
+    "two devices": [["alloc_on", 0, 3 * MIB, 1], ["alloc_on", 1, 30 * MIB, 0], ["stats_on", 1],
+                    ["use", 1, 2], ["free", 1], ["free", 0], ["stats_on", 1], ["empty_cache"],
+                    ["stats_on", 1], ["alloc_on", 2, 90 << 30, 1], ["stats_on", 1]],
+    "settings that can't change now": [
+        ["alloc", 0, 3 * MIB, 0], ["setting", "page_size:1g"],
+        ["setting", "garbage_collection_threshold:0.5"], ["setting", "base_addr_aligned_kb:8"],
+        ["setting", "roundup_power2_divisions:4"], ["setting", "nonsense:1"],
+        ["alloc", 1, 5 * MIB + 1, 0], ["summary", False]],
 }
 
 
-@pytest.fixture(scope="module")
-def pair(plugin, tmp_path_factory):
-    made = Pair(plugin, "", tmp_path_factory.mktemp("drivers"))
+@pytest.fixture(
+    scope="module", params=["", "expandable_segments:True"], ids=["fixed", "virtual"]
+)
+def pair(request, plugin, tmp_path_factory):
+    made = Pair(plugin, request.param, tmp_path_factory.mktemp("drivers"))
     yield made
     made.close()
 
@@ -55,13 +74,13 @@ def test_random(pair, request, capsys):
     first, count = request.config.getoption("--seed"), request.config.getoption("--count")
     counts, reports, kinds = Counts(), [], set()
     for seed in range(first, first + count):
-        made = script(seed)
+        made = script(seed, pair.virtual)
         mismatch = check(pair, made, counts)
         if mismatch and mismatch.kind(made) not in kinds and len(kinds) < 5:
             kinds.add(mismatch.kind(made))
             reports.append(report(pair, made, mismatch, f"seed {seed}"))
     with capsys.disabled():
-        print("\n" + counts.text())
+        print(f"\nsettings {pair.conf!r}: {counts.text()}")
     assert not reports, "\n\n".join(reports)
 
 

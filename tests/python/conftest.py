@@ -16,6 +16,7 @@ STOCK_FINDINGS = pytest.StashKey()
 
 def pytest_addoption(parser):
     parser.addoption("--plugin", help="path of libnpualloc_torch_npu.so")
+    parser.addoption("--probe", help="path of libnpualloc_probe.so")
     parser.addoption(
         "--subject",
         choices=["npualloc", "stock"],
@@ -31,6 +32,11 @@ def processes(request, tmp_path_factory):
     if request.config.getoption("--subject") == "npualloc":
         if not plugin or not pathlib.Path(plugin).is_file():
             pytest.exit(f"--plugin must name the built plug-in, not {plugin!r}", 4)
+    probe = request.config.getoption("--probe")
+    if not probe or not pathlib.Path(probe).is_file():
+        pytest.exit(f"--probe must name the built probe, not {probe!r}", 4)
+    # Scenarios' processes inherit it.
+    os.environ["NPUALLOC_PROBE"] = str(pathlib.Path(probe).resolve())
     runner = Processes(tmp_path_factory.mktemp("scenarios"), plugin)
     yield runner
     runner.close()

@@ -94,8 +94,11 @@ pub struct TestArgs {
     #[arg(value_enum)]
     pub suite: Option<Suite>,
 
-    #[command(flatten)]
-    pub torch: Torch,
+    /// Versions of torch and torch-npu, from PyPI, to build the C++ parts for and to run the
+    /// Python tests with, one after another: `--torch 2.13.0,2.14.0`
+    #[arg(long, value_name = "VERSION", default_value = "2.14.0", value_delimiter = ',',
+          value_parser = torch_version)]
+    pub torch: Vec<String>,
 
     /// Arguments for the runner of the suite (cargo test, ctest or pytest)
     #[arg(last = true, requires = "suite")]

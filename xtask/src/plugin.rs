@@ -15,6 +15,7 @@ use crate::python::Python;
 const TARGET: &str = "npualloc_torch_npu";
 /// The library for `NPUPluggableAllocator`, built beside it.
 const PLUGGABLE: &str = "npualloc_pluggable";
+const PROBE_TARGET: &str = "npualloc_probe";
 
 pub fn main(arguments: &PluginArgs) -> Result<ExitCode> {
     let project = Project::locate()?;
@@ -40,16 +41,21 @@ impl Plugin {
     pub fn build(project: &Project, python: &Python) -> Result<Self> {
         let tree = CMakeTree::configure(project, python, Tests::Leave)?;
         tree.build(&[TARGET, PLUGGABLE])?;
-        let built = |place: &str| {
-            let path = tree.directory.join(place);
-            ensure!(path.exists(), "CMake built no {}", path.display());
-            Ok(path)
-        };
         Ok(Self {
-            library: built("cpp/torch_npu/libnpualloc_torch_npu.so")?,
-            pluggable: built("cpp/torch_npu/pluggable/libnpualloc_pluggable.so")?,
+            library: tree.built("cpp/torch_npu/libnpualloc_torch_npu.so")?,
+            pluggable: tree.built("cpp/torch_npu/pluggable/libnpualloc_pluggable.so")?,
         })
     }
+}
+
+/// Builds `libnpualloc_probe.so`, which the Python tests call the allocator's methods with.
+///
+/// # Errors
+/// As for [`Plugin::build`].
+pub fn build_probe(project: &Project, python: &Python) -> Result<PathBuf> {
+    let tree = CMakeTree::configure(project, python, Tests::Leave)?;
+    tree.build(&[PROBE_TARGET])?;
+    tree.built("tests/probe/libnpualloc_probe.so")
 }
 
 /// Whether the GoogleTest suites are part of a build.
@@ -105,6 +111,13 @@ impl CMakeTree {
                 .arg(format!("-DNPUALLOC_BUILD_TESTS={build_tests}")),
         )?;
         Ok(Self { directory })
+    }
+
+    /// A library that was built.
+    fn built(&self, place: &str) -> Result<PathBuf> {
+        let path = self.directory.join(place);
+        ensure!(path.exists(), "CMake built no {}", path.display());
+        Ok(path)
     }
 
     /// Builds the targets, or everything when none are given.

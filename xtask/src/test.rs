@@ -11,11 +11,11 @@ use anyhow::{Context, Result};
 
 use crate::apt::{self, Need};
 use crate::bench::counts;
-use crate::cli::{Suite, TestArgs};
+use crate::cli::{Suite, TestArgs, Torch};
 use crate::device::{Device, Knobs};
 use crate::env::Project;
 use crate::package;
-use crate::plugin::{CMakeTree, Plugin, Tests};
+use crate::plugin::{CMakeTree, Plugin, Tests, build_probe};
 use crate::process::{self, say};
 use crate::python::Python;
 
@@ -34,8 +34,12 @@ pub fn main(arguments: &TestArgs) -> Result<ExitCode> {
         };
         let result = match suite {
             Suite::Rust => rust(&project, &arguments.rest, &mut summary),
-            Suite::Cpp => cpp(&project, arguments, &mut summary),
-            Suite::Python => python(&project, arguments, &mut summary),
+            Suite::Cpp => each_torch(arguments, |torch| {
+                cpp(&project, torch, arguments, &mut summary)
+            }),
+            Suite::Python => each_torch(arguments, |torch| {
+                python(&project, torch, arguments, &mut summary)
+            }),
         };
         // One suite's failure to build does not keep the others from running.
         if let Err(error) = result {
@@ -48,6 +52,16 @@ pub fn main(arguments: &TestArgs) -> Result<ExitCode> {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
+    })
+}
+
+/// Runs a suite with each version that was asked for.
+fn each_torch(arguments: &TestArgs, mut run: impl FnMut(&Torch) -> Result<()>) -> Result<()> {
+    arguments.torch.iter().try_for_each(|version| {
+        let torch = Torch {
+            torch: version.clone(),
+        };
+        run(&torch).with_context(|| format!("with torch {version}"))
     })
 }
 
@@ -107,8 +121,13 @@ fn is_cargo_result(line: &str) -> bool {
     line.starts_with("test result:")
 }
 
-fn cpp(project: &Project, arguments: &TestArgs, summary: &mut Summary) -> Result<()> {
-    let python = Python::managed(project, &arguments.torch)?;
+fn cpp(
+    project: &Project,
+    torch: &Torch,
+    arguments: &TestArgs,
+    summary: &mut Summary,
+) -> Result<()> {
+    let python = Python::managed(project, torch)?;
     let device = Device::find(project)?;
     apt::ensure(&[Need::ClangFormat])?;
     let sources = cpp_sources(project)?;
@@ -128,17 +147,31 @@ fn cpp(project: &Project, arguments: &TestArgs, summary: &mut Summary) -> Result
         .arg(&tree.directory)
         .args(["--output-on-failure", "--no-tests=error"]);
     ctest.args(&arguments.rest);
-    summary.run("ctest", &mut ctest, |line| line.contains("tests passed"))
+    summary.run(
+        &format!("ctest, torch {}", python.torch),
+        &mut ctest,
+        |line| line.contains("tests passed"),
+    )
 }
 
-fn python(project: &Project, arguments: &TestArgs, summary: &mut Summary) -> Result<()> {
-    let python = Python::managed(project, &arguments.torch)?;
+fn python(
+    project: &Project,
+    torch: &Torch,
+    arguments: &TestArgs,
+    summary: &mut Summary,
+) -> Result<()> {
+    let python = Python::managed(project, torch)?;
     let device = Device::find(project)?;
     let plugin = Plugin::build(project, &python)?;
+    let probe = build_probe(project, &python)?;
+    let version = &python.torch;
     // Two runs: each directory has options of its own.
-    let mut suites = vec![("pytest", "tests/python")];
+    let mut suites = vec![(format!("pytest, torch {version}"), "tests/python")];
     if arguments.rest.is_empty() {
-        suites.push(("pytest, differential", "tests/differential"));
+        suites.push((
+            format!("pytest, differential, torch {version}"),
+            "tests/differential",
+        ));
     }
     for (name, directory) in suites {
         let mut pytest = python.command();
@@ -150,10 +183,13 @@ fn python(project: &Project, arguments: &TestArgs, summary: &mut Summary) -> Res
             .arg(&plugin.library)
             .args(&arguments.rest)
             .env("PYTHONDONTWRITEBYTECODE", "1");
-        summary.run(name, &mut pytest, is_pytest_result)?;
+        if directory == "tests/python" {
+            pytest.arg("--probe").arg(&probe);
+        }
+        summary.run(&name, &mut pytest, is_pytest_result)?;
     }
     if arguments.rest.is_empty() {
-        let wheel = package::build(project, slice::from_ref(&arguments.torch.torch))?;
+        let wheel = package::build(project, slice::from_ref(version))?;
         let mut pytest = python.command();
         device.prepare(&mut pytest, &Knobs::default());
         pytest
@@ -162,7 +198,11 @@ fn python(project: &Project, arguments: &TestArgs, summary: &mut Summary) -> Res
             .args(["tests/package", "--wheel"])
             .arg(&wheel)
             .env("PYTHONDONTWRITEBYTECODE", "1");
-        summary.run("pytest, package", &mut pytest, is_pytest_result)?;
+        summary.run(
+            &format!("pytest, package, torch {version}"),
+            &mut pytest,
+            is_pytest_result,
+        )?;
     }
     Ok(())
 }

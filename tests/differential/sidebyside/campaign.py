@@ -40,7 +40,7 @@ def listed(counter):
 def check(pair, script, counts):
     """None when the script does the same with both; otherwise its mismatch."""
     stock, subject = pair.run(script, detailed=True)
-    mismatch, loose = compare(stock, subject)
+    mismatch, loose = compare(stock, subject, script, pair.virtual)
     counts.scripts += 1
     counts.operations.update(operation[0] for operation in script)
     counts.loose.update(loose)
@@ -60,7 +60,7 @@ def report(pair, script, mismatch, name):
     found = {}
 
     def shows(part):
-        again, _ = compare(*pair.run(part, detailed=True))
+        again, _ = compare(*pair.run(part, detailed=True), part, pair.virtual)
         if again is None or again.kind(part) != kind:
             return False
         found["mismatch"] = again

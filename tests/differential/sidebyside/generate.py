@@ -4,11 +4,14 @@ import random
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 STREAMS = 4
+DEVICES = 2
 
 SETTINGS = [
     "max_split_size_mb:20", "max_split_size_mb:64", "garbage_collection_threshold:0.6",
     "roundup_power2_divisions:4", "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]", "",
 ]
+#: Calls for a pool that was never made.
+WRONG = ["_npu_endAllocateToPool", "_npu_releasePool"]
 #: Never after a valid one: stock forgets that when it refuses another.
 REFUSED = [
     "max_split_size_mb:5", "max_split_size_mb:none", "nonsense:1", "max_split_size_mb",
@@ -36,7 +39,7 @@ def size(random_, large):
 def script(seed, expandable=False):
     """The script of a seed."""
     r = random.Random(seed)
-    flavour = r.choice(["plain", "streams", "pools", "oom", "capture", "all", "settings"])
+    flavour = r.choice(["plain", "streams", "pools", "oom", "capture", "all", "settings", "checkpoints", "devices"])
     every = flavour == "all"
     operations = []
     blocks, count = [], 0
@@ -54,7 +57,9 @@ def script(seed, expandable=False):
     for _ in range(r.randint(4, 60)):
         kind = r.random()
         if kind < 0.42:
-            name = "raw" if r.random() < 0.15 else "alloc"
+            # Setting a checkpoint takes memory away from whoever has its address alone.
+            raw = r.random() < 0.15 and flavour != "checkpoints"
+            name = "raw" if raw else "alloc"
             operations.append([name, count, size(r, every), r.randrange(STREAMS)])
             blocks.append(count)
             count += 1
@@ -69,7 +74,15 @@ def script(seed, expandable=False):
             else:
                 operations.append([name, r.choice(blocks), r.randrange(STREAMS)])
         elif kind < 0.90 and flavour in ("pools", "all"):
-            operations.append(pool_operation(r, pools, blocks))
+            operations.append(pool_operation(r, pools, blocks, expandable))
+        elif kind < 0.90 and flavour == "checkpoints":
+            operations.append(checkpoint_operation(r, pools))
+        elif kind < 0.80 and flavour == "devices":
+            operations.append(["alloc_on", count, size(r, False), r.randrange(DEVICES)])
+            blocks.append(count)
+            count += 1
+        elif kind < 0.90 and flavour == "devices":
+            operations.append(["stats_on", r.randrange(DEVICES)])
         elif kind < 0.90 and flavour == "capture":
             operations.append(capture_operation(r, graphs))
         elif kind < 0.90 and flavour == "settings" and r.random() < 0.4:
@@ -84,17 +97,29 @@ def script(seed, expandable=False):
     return operations
 
 
-def pool_operation(r, pools, blocks):
+def pool_operation(r, pools, blocks, expandable):
     if not pools or r.random() < 0.15:
         pools.append(len(pools))
-        return ["pool_new", pools[-1], r.random() < 0.3, r.random() < 0.3]
-    name = r.choice(["pool_begin"] * 3 + ["pool_end"] * 2 + ["pool_drop", "pool_snapshot",
-                    "pool_live"])
+        # Unsplit blocks of virtual segments have the size of what was mapped.
+        return ["pool_new", pools[-1], r.random() < 0.3, r.random() < 0.3 and not expandable]
+    name = r.choice(["pool_begin"] * 6 + ["pool_end"] * 4 + ["pool_drop", "pool_snapshot",
+                    "pool_live"] * 2 + ["pool_wrong"])
     if name == "pool_end":
         return [name]
+    if name == "pool_wrong":
+        return [name, r.choice(WRONG)]
     if name == "pool_live":
         return [name, r.choice(pools), r.sample(blocks, min(len(blocks), 2))]
     return [name, r.choice(pools)]
+
+
+def checkpoint_operation(r, pools):
+    if not pools or r.random() < 0.1:
+        pools.append(len(pools))
+        return ["pool_new", pools[-1], False, False]
+    name = r.choice(["pool_begin"] * 3 + ["pool_end"] * 2 + ["checkpoint"] * 3 + ["restore"] * 3
+                    + ["pool_snapshot", "restore_foreign"])
+    return [name] if name == "pool_end" else [name, r.choice(pools)]
 
 
 def capture_operation(r, graphs):

@@ -9,6 +9,8 @@ MAY_DIFFER = (
 #: Statistics that follow from which free block serves a request, and so may
 #: differ once a retry has returned different segments to the driver.
 AFTER_RETRY = ("allocated_bytes", "active_bytes", "num_alloc_retries")
+#: Statistics of which at most the present value is compared after a checkpoint was set.
+AFTER_RESTORE = ("allocation", "active", "allocated_bytes", "active_bytes", "requested_bytes")
 
 
 def group(name):

@@ -26,6 +26,7 @@ C = torch_npu._C
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 CAPACITY = 64 * GIB
 STREAMS = 4
+DEVICES = 2
 
 
 class NotClean(Exception):
@@ -68,6 +69,7 @@ class Machine:
         self._pools = {}
         self._open = []
         self._graphs = {}
+        self._states = {}
         self._capturing = None
         self._settings = False
         self._history = False
@@ -114,8 +116,9 @@ class Machine:
         if self._history:
             C._npu_record_memory_history(None, None, "all", 1)
         C._npu_emptyCache()
-        C._npu_resetPeakMemoryStats(0)
-        C._npu_resetAccumulatedMemoryStats(0)
+        for device in range(DEVICES):
+            C._npu_resetPeakMemoryStats(device)
+            C._npu_resetAccumulatedMemoryStats(device)
         left = C._npu_memoryStats(0)
         for kind in ("allocation", "active", "segment", "reserved_bytes", "requested_bytes"):
             if left[kind]["all"]["current"]:
@@ -289,8 +292,66 @@ class Machine:
         return C._npu_checkPoolLiveAllocations(0, self._pools[pool].id, live)
 
     def do_pool_wrong(self, call):
-        """A call that does not fit the pool's state."""
+        """A call that does not fit: the pool was never made, or its scope is not open."""
         getattr(C, call)(0, (77, 77))
+
+    # Checkpoints of a pool, as graph trees make them.
+
+    def _inside(self, pool):
+        """Tensors that live in a pool."""
+        segments = [(s["address"], s["address"] + s["total_size"])
+                    for s in self._pools[pool].snapshot()]
+        return {
+            name: made for name, made in self._blocks.items()
+            if not isinstance(made, int) and made.numel()
+            and any(start <= made.data_ptr() < end for start, end in segments)
+        }
+
+    def do_checkpoint(self, pool):
+        if pool in self._pools and pool not in self._states:
+            state = C._npu_getCheckpointState(0, self._pools[pool].id)
+            held = {name: made.data_ptr() for name, made in self._inside(pool).items()}
+            self._states[pool] = (state, held)
+
+    def do_restore(self, pool):
+        """Back to the pool's checkpoint: what was made since is gone. Torch_npu's own
+        bookkeeping of storages takes it once, and only while all of its tensors live."""
+        if pool not in self._states or pool not in self._pools:
+            return None
+        state, held = self._states[pool]
+        now = self._inside(pool)
+        if not held or any(n not in now or now[n].data_ptr() != at for n, at in held.items()):
+            return None
+        self._states[pool] = (None, {})
+        kept = [n for n, made in now.items() if held.get(n) == made.data_ptr()]
+        storages = {name: made.untyped_storage()._cdata for name, made in now.items()}
+        C._npu_setCheckpointPoolState(
+            0, state, list(storages.values()), [storages[name] for name in kept]
+        )
+        for name in now.keys() - set(kept):
+            # Its storage frees nothing any more.
+            self._blocks.pop(name)
+        return sorted(kept)
+
+    def do_restore_foreign(self, pool):
+        """A checkpoint where none belongs."""
+        if pool in self._pools:
+            C._npu_setCheckpointPoolState(0, None, [], [])
+
+    # Another device.
+
+    def do_alloc_on(self, block, size, device):
+        if block in self._blocks or self._capturing is not None:
+            return None
+        made = torch.empty(size, dtype=torch.uint8, device=f"npu:{device}")
+        self._blocks[block] = made
+        self._labels[made.data_ptr()] = block
+        return made.data_ptr() % 512
+
+    def do_stats_on(self, device):
+        stats = C._npu_memoryStats(device)
+        names = ("allocation", "active", "allocated_bytes", "active_bytes", "requested_bytes")
+        return [stats[name]["all"][n] for name in names for n in ("current", "peak", "freed")]
 
     def do_capture_begin(self, graph, pool):
         if graph in self._graphs or self._capturing is not None or self._open:

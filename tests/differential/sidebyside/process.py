@@ -64,6 +64,8 @@ class Pair:
 
     def __init__(self, plugin, conf, directory):
         self.conf = conf
+        #: Whether segments are virtual.
+        self.virtual = "expandable_segments:True" in conf
         name = (conf or "default").replace(":", "-").replace(",", "_")
         self._drivers = [
             Driver(None, conf, f"{directory}/stock-{name}.log"),

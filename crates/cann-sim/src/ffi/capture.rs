@@ -165,8 +165,6 @@ fn describe(model: &Model) -> serde_json::Value {
             ),
             Step::WaitValue { addr, .. } => ("aclrtValueWait", vec![json!([addr, 8])]),
             Step::Condition(_) => ("conditional task", Vec::new()),
-            Step::Record(_) => ("aclrtRecordEvent", Vec::new()),
-            Step::Wait(_) => ("aclrtStreamWaitEvent", Vec::new()),
         };
         json!({ "task": index, "name": name, "after": node.after.to_vec(), "ranges": ranges })
     });

@@ -4,7 +4,6 @@ use std::ffi::{c_char, c_uint, c_void};
 
 use ascend_rs_sys::{
     ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_IPC_ERROR, ACL_ERROR_RT_PARAM_INVALID,
-    ACL_EVENT_DEVICE_USE_ONLY, ACL_EVENT_EXTERNAL, ACL_EVENT_IPC,
     ACL_EVENT_RECORDED_STATUS_COMPLETE, ACL_EVENT_RECORDED_STATUS_NOT_READY,
     ACL_EVENT_WAIT_STATUS_COMPLETE, ACL_EVENT_WAIT_STATUS_NOT_READY, ACL_IPC_EVENT_HANDLE_SIZE,
     aclError, aclrtIpcEventHandle,
@@ -24,13 +23,6 @@ fn create(event: *mut *mut c_void, flag: u32, extended: bool) -> aclError {
         let out = required(event)?;
         if flag & !0x7F != 0 {
             return fail(ACL_ERROR_INVALID_PARAM, "unknown event flags");
-        }
-        let alone = [ACL_EVENT_DEVICE_USE_ONLY, ACL_EVENT_EXTERNAL, ACL_EVENT_IPC];
-        if alone.iter().any(|bit| flag & bit != 0 && flag != *bit) {
-            return fail(
-                ACL_ERROR_RT_PARAM_INVALID,
-                "an event flag that stands alone is combined",
-            );
         }
         put(
             out,

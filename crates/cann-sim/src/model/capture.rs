@@ -28,10 +28,6 @@ pub enum Step {
     },
     /// A task that runs what a condition, named by its handle, chooses.
     Condition(u64),
-    /// A record of an event that is external to the capture.
-    Record(u64),
-    /// A wait for such an event.
-    Wait(u64),
 }
 
 /// One captured task.

@@ -80,6 +80,6 @@ impl Event {
 
     /// True if a captured graph may record or wait for it from outside.
     pub fn external(&self) -> bool {
-        self.flags == ACL_EVENT_EXTERNAL
+        self.flags & ACL_EVENT_EXTERNAL != 0 && self.flags != 0xE
     }
 }

@@ -3,12 +3,11 @@
 
 use ascend_rs_sys::{
     ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC, ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT,
-    ACL_ERROR_RT_EVENT_CAPTURED, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-    ACL_ERROR_RT_MODEL_UPDATE_FAILED, ACL_ERROR_RT_PARAM_INVALID,
+    ACL_ERROR_RT_EVENT_CAPTURED, ACL_ERROR_RT_MODEL_UPDATE_FAILED, ACL_ERROR_RT_PARAM_INVALID,
     ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED,
     ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED, ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD,
     ACL_ERROR_RT_STREAM_CAPTURED, ACL_ERROR_RT_STREAM_NOT_CAPTURED, ACL_ERROR_RT_STREAM_UNJOINED,
-    ACL_ERROR_STREAM_CAPTURE_CONFLICT, ACL_ERROR_STREAM_TASK_GROUP_STATUS, ACL_EVENT_EXTERNAL,
+    ACL_ERROR_STREAM_CAPTURE_CONFLICT, ACL_ERROR_STREAM_TASK_GROUP_STATUS,
 };
 use ascendcl::model::capture::{GLOBAL, RELAXED, State, THREAD_LOCAL};
 use ascendcl::model::cost::CallKind;
@@ -248,49 +247,6 @@ fn the_default_stream_cannot_be_captured() {
     sim.record(event, stream).unwrap();
     let wait = sim.wait_event(default, event);
     assert_eq!(code(wait), ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT);
-    let state = sim.capture_info(stream).unwrap().unwrap().1;
-    assert_eq!(state, State::Capturing, "the capture goes on");
-}
-
-/// Reference 07, ACL_EVENT_EXTERNAL: a captured record or wait takes place at
-/// each replay, in order with streams outside.
-#[test]
-fn external_events_order_replays_with_other_streams() {
-    let mut sim = machine();
-    let (inside, outside) = (sim.add_stream(0), sim.add_stream(0));
-    let addr = sim.malloc(0, 2 * MIB, Policy::HugeFirst).unwrap();
-    let (start, done) = (
-        sim.add_event(0, ACL_EVENT_EXTERNAL, true).unwrap(),
-        sim.add_event(0, ACL_EVENT_EXTERNAL, true).unwrap(),
-    );
-    sim.capture_begin(inside, GLOBAL).unwrap();
-    sim.wait_event(inside, start).unwrap();
-    sim.submit(inside, kernel(addr, 64)).unwrap();
-    sim.record(done, inside).unwrap();
-    let model = sim.capture_end(inside).unwrap();
-    for _ in 0..2 {
-        let before = sim.clock.now();
-        sim.submit(outside, kernel(addr + 64, 64)).unwrap();
-        sim.record(start, outside).unwrap();
-        sim.replay(model, inside).unwrap();
-        sim.wait_event(outside, done).unwrap();
-        sim.submit(outside, kernel(addr + 64, 64)).unwrap();
-        sim.sync_stream(outside, CallKind::SyncStream).unwrap();
-        assert_eq!(sim.clock.now() - before, 3000, "one after the other");
-    }
-}
-
-/// Runtime, `api_error.cc`, EventSynchronize, EventQuery…: not for external events.
-#[test]
-fn the_host_cannot_ask_for_an_external_event() {
-    let mut sim = machine();
-    let event = sim.add_event(0, ACL_EVENT_EXTERNAL, true).unwrap();
-    let asked = sim.forbid_event_call(event);
-    assert_eq!(code(asked), ACL_ERROR_RT_FEATURE_NOT_SUPPORT);
-    assert_eq!(
-        code(sim.event_time(event)),
-        ACL_ERROR_RT_FEATURE_NOT_SUPPORT
-    );
 }
 
 /// A replay on memory that was unmapped, and mapped again to other pages.

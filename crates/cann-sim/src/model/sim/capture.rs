@@ -171,7 +171,6 @@ impl Sim {
 
     /// Fails a query of, or a wait for, an event that is part of a capture.
     pub fn forbid_event_call(&self, event: u64) -> Result<()> {
-        self.forbid_external(event)?;
         if let Mark::Captured { model, .. } = self.event(event)?.mark
             && self
                 .models
@@ -213,7 +212,7 @@ impl Sim {
                 addr: *addr,
                 len: 8,
             })],
-            Step::Condition(_) | Step::Record(_) | Step::Wait(_) => Vec::new(),
+            Step::Condition(_) => Vec::new(),
         };
         if let Some(model) = self.models.get_mut(model) {
             model.add(stream, step, owners);
@@ -240,15 +239,10 @@ impl Sim {
     }
 
     /// Waits for an event when the stream, the event or both are in a capture.
-    /// False if neither is. A failure invalidates the captures of both, unless
-    /// it was for the default stream, which has none.
+    /// False if neither is. A failure invalidates the captures of both.
     pub(super) fn capture_wait(&mut self, stream: u64, event: u64) -> Result<bool> {
         let result = self.try_capture_wait(stream, event);
-        let implicit = ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT;
-        if result
-            .as_ref()
-            .is_err_and(|failure| failure.code != implicit)
-        {
+        if result.is_err() {
             let of_event = match self.event(event)?.mark {
                 Mark::Captured { model, .. } => Some(model),
                 _ => None,

@@ -216,8 +216,6 @@ impl Sim {
                 &Step::WaitValue { addr, value, flag } => {
                     Some(BodyStep::WaitValue { addr, value, flag })
                 }
-                // Bodies take no part in events from outside.
-                Step::Record(_) | Step::Wait(_) => None,
                 &Step::Condition(nested) => self.branch(device, nested).map(BodyStep::Branch),
             });
             Body {

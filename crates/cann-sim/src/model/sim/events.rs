@@ -2,11 +2,10 @@
 
 use ascend_rs_sys::{
     ACL_ERROR_RT_EVENT_SYNC_TIMEOUT, ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID,
-    ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_NO_EVENT_RESOURCE, ACL_ERROR_RT_PARAM_INVALID,
+    ACL_ERROR_RT_NO_EVENT_RESOURCE, ACL_ERROR_RT_PARAM_INVALID,
 };
 
 use super::Sim;
-use crate::model::capture::Step;
 use crate::model::cost::CallKind;
 use crate::model::error::{Result, fail};
 use crate::model::event::{Event, MAX_EVENTS, Mark};
@@ -53,10 +52,6 @@ impl Sim {
             );
         }
         if let Some(model) = it.capture {
-            if self.event(event)?.external() {
-                self.capture(model, stream, Step::Record(event));
-                return Ok(());
-            }
             return self.capture_record(model, event, stream);
         }
         let blocked = !it.blocked.is_empty();
@@ -80,12 +75,6 @@ impl Sim {
 
     /// Makes a stream wait for the latest record of an event, if there is one.
     pub fn wait_event(&mut self, stream: u64, event: u64) -> Result<()> {
-        if let Some(model) = self.stream(stream)?.capture
-            && self.event(event)?.external()
-        {
-            self.capture(model, stream, Step::Wait(event));
-            return Ok(());
-        }
         if self.capture_wait(stream, event)? {
             return Ok(());
         }
@@ -147,18 +136,8 @@ impl Sim {
         }
     }
 
-    /// Fails for an event that is external to captures: the host can neither
-    /// query it nor wait for it.
-    pub(super) fn forbid_external(&self, event: u64) -> Result<()> {
-        if self.event(event)?.external() {
-            return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "the event is external");
-        }
-        Ok(())
-    }
-
     /// Time of the latest record, which must have passed.
     pub fn event_time(&self, event: u64) -> Result<u64> {
-        self.forbid_external(event)?;
         match self.event(event)?.mark {
             Mark::At(time) if time <= self.clock.now() => Ok(time),
             _ => fail(

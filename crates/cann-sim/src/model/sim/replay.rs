@@ -73,20 +73,6 @@ impl Sim {
                     ends.push(start);
                     continue;
                 }
-                Step::Record(event) => {
-                    if self.event(event).is_ok() {
-                        self.record(event, stream)?;
-                    }
-                    ends.push(start);
-                    continue;
-                }
-                Step::Wait(event) => {
-                    if self.event(event).is_ok() {
-                        self.wait_event(stream, event)?;
-                    }
-                    ends.push(start);
-                    continue;
-                }
                 Step::Condition(condition) => {
                     if let Some(branch) = self.branch(device, condition) {
                         self.block(stream, Command::Branch(branch))?;

@@ -1,0 +1,108 @@
+#include "hccl.h"
+
+#include <dlfcn.h>
+
+#include "npu_allocator.h"
+#include "torch_npu/csrc/distributed/HCCLUtils.hpp"
+
+namespace npualloc::torch_npu_plugin {
+
+namespace {
+
+// Older HCCL lacks these functions, and torch_npu, too, looks them up when they are first needed.
+template <typename Function>
+Function hccl_function(const char* name) {
+  void* found = dlsym(RTLD_DEFAULT, name);
+  if (found == nullptr) {
+    static void* library = dlopen("libhccl.so", RTLD_NOW | RTLD_NOLOAD);
+    if (library != nullptr) found = dlsym(library, name);
+  }
+  TORCH_CHECK(found != nullptr, "Failed to find function ", name,
+              ", maybe you cann version is too low, please upgrade it",
+              DIST_ERROR(ErrCode::NOT_FOUND));
+  return reinterpret_cast<Function>(found);
+}
+
+void* pointer(std::uintptr_t addr) { return reinterpret_cast<void*>(addr); }
+
+void set_range(HcclComm comm, std::uintptr_t range, std::size_t bytes) {
+  using Set = HcclResult (*)(HcclComm, void*, size_t, size_t, uint64_t);
+  HCCL_CHECK_ERROR(hccl_function<Set>("HcclCommSetMemoryRange")(comm, pointer(range), bytes, 0, 1),
+                   "HcclCommSetMemoryRange");
+}
+
+// The driver has taken the memory back already, so there is nothing to undo: failures are warnings.
+void forget(HcclComm comm, std::uintptr_t addr, const char* name) {
+  using Function = HcclResult (*)(HcclComm, void*);
+  const HcclResult result = hccl_function<Function>(name)(comm, pointer(addr));
+  if (result != HCCL_SUCCESS) TORCH_WARN("npualloc: ", name, " failed, error code is ", result);
+}
+
+void activate(HcclComm comm, std::uintptr_t page, std::size_t bytes, std::uintptr_t handle) {
+  using Activate = HcclResult (*)(HcclComm, void*, size_t, size_t, aclrtDrvMemHandle, uint64_t);
+  HCCL_CHECK_ERROR(
+      hccl_function<Activate>("HcclCommActivateCommMemory")(
+          comm, pointer(page), bytes, 0, reinterpret_cast<aclrtDrvMemHandle>(pointer(handle)), 0),
+      "HcclCommActivateCommMemory");
+}
+
+}  // namespace
+
+void HcclMirror::reserved(int device, std::uintptr_t range, std::size_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Device& state = devices_[device];
+  if (state.comm != nullptr) set_range(state.comm, range, bytes);
+  state.ranges[range] = bytes;
+}
+
+void HcclMirror::released(int device, std::uintptr_t range) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Device& state = devices_[device];
+  if (state.ranges.erase(range) != 0 && state.comm != nullptr)
+    forget(state.comm, range, "HcclCommUnsetMemoryRange");
+}
+
+void HcclMirror::mapped(int device, std::uintptr_t page, std::size_t bytes, std::uintptr_t handle) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Device& state = devices_[device];
+  if (state.comm != nullptr) activate(state.comm, page, bytes, handle);
+  state.pages[page] = {bytes, handle};
+}
+
+void HcclMirror::unmapped(int device, std::uintptr_t page) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Device& state = devices_[device];
+  if (state.pages.erase(page) != 0 && state.comm != nullptr)
+    forget(state.comm, page, "HcclCommDeactivateCommMemory");
+}
+
+void HcclMirror::attach(int device, std::shared_ptr<c10d_npu::HCCLComm> comm) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Device& state = devices_[device];
+  // Named as in the stock allocator, whose texts contain the conditions.
+  const auto& hcclComm_ = state.owner;
+  const auto& hcclComm = comm;
+  TORCH_INTERNAL_ASSERT(!hcclComm_, "Build HCCL server group redundancy.",
+                        PTA_ERROR(ErrCode::INTERNAL));
+  TORCH_INTERNAL_ASSERT(hcclComm, "hcclComm is null.", PTA_ERROR(ErrCode::INTERNAL));
+  HcclComm handle = comm->getHcclComm();
+  for (const auto& [range, bytes] : state.ranges) set_range(handle, range, bytes);
+  for (const auto& [page, mapping] : state.pages) {
+    activate(handle, page, mapping.bytes, mapping.handle);
+  }
+  state.comm = handle;
+  state.owner = std::move(comm);
+}
+
+HcclMirror& hccl_mirror() {
+  // Never destroyed: memory is unmapped until the very end of the process.
+  static auto* made = new HcclMirror;
+  return *made;
+}
+
+void NpuAllocator::buildServerMemMapForHccl(int device, std::shared_ptr<c10d_npu::HCCLComm> comm) {
+  assert_valid_device(device);
+  hccl_mirror().attach(device, std::move(comm));
+}
+
+}  // namespace npualloc::torch_npu_plugin

@@ -1,0 +1,91 @@
+// Memory of other processes, HCCL, damaged memory.
+#include "probe.h"
+#include "torch_npu/csrc/distributed/HCCLUtils.hpp"
+
+using namespace npualloc_probe;
+
+namespace {
+
+Table<std::shared_ptr<void>>& opened() {
+  static auto* made = new Table<std::shared_ptr<void>>;
+  return *made;
+}
+
+std::mutex calls_mutex;
+std::string calls;
+int result_of_calls = 0;
+
+HcclResult note(const char* name, void* addr, size_t bytes) {
+  const std::lock_guard<std::mutex> lock(calls_mutex);
+  std::ostringstream line;
+  line << name << ' ' << reinterpret_cast<std::uintptr_t>(addr) << ' ' << bytes << '\n';
+  calls += line.str();
+  return static_cast<HcclResult>(result_of_calls);
+}
+
+}  // namespace
+
+PROBE_EXPORT int probe_share(uint64_t addr, char* text, size_t* size, int64_t* offset) {
+  return guarded([&] {
+    const auto handle = allocator().shareIpcHandle(reinterpret_cast<void*>(addr));
+    TORCH_CHECK(handle.handle.size() <= *size, "the probe's buffer is too small");
+    *size = handle.handle.copy(text, *size);
+    *offset = handle.offset;
+  });
+}
+PROBE_EXPORT int probe_open(const char* text, size_t size, int64_t* number, uint64_t* addr) {
+  return guarded([&] {
+    auto ptr = allocator().getIpcDevPtr(std::string(text, size));
+    *addr = reinterpret_cast<uint64_t>(ptr.get());
+    *number = opened().add(std::move(ptr));
+  });
+}
+PROBE_EXPORT int probe_close(int64_t number) {
+  return guarded([&] { opened().remove(number); });
+}
+
+PROBE_EXPORT int probe_check_uce(int device, int* found) {
+  return guarded([&] { *found = allocator().checkUceInMemPool(device); });
+}
+PROBE_EXPORT int probe_block_is_safe(int64_t block, int* safe) {
+  return guarded([&] { *safe = allocator().checkBlockIsSafe(blocks().at(block)); });
+}
+PROBE_EXPORT int probe_mark_all_unsafe(int device) {
+  return guarded([&] { allocator().markAllBlockUnsafe(device); });
+}
+PROBE_EXPORT int probe_update_to_safe(int64_t block) {
+  return guarded([&] { allocator().updateBlockToSafe(blocks().at(block)); });
+}
+
+// HCCL's functions for zero-copy memory, found by name; they note what they are called with.
+PROBE_EXPORT HcclResult HcclCommSetMemoryRange(HcclComm, void* addr, size_t size, size_t,
+                                               uint64_t) {
+  return note("range", addr, size);
+}
+PROBE_EXPORT HcclResult HcclCommUnsetMemoryRange(HcclComm, void* addr) {
+  return note("no_range", addr, 0);
+}
+PROBE_EXPORT HcclResult HcclCommActivateCommMemory(HcclComm, void* addr, size_t size, size_t,
+                                                   aclrtDrvMemHandle, uint64_t) {
+  return note("page", addr, size);
+}
+PROBE_EXPORT HcclResult HcclCommDeactivateCommMemory(HcclComm, void* addr) {
+  return note("no_page", addr, 0);
+}
+PROBE_EXPORT void probe_hccl_result(int result) { result_of_calls = result; }
+PROBE_EXPORT int probe_hccl_calls(char* text, size_t size) {
+  const std::lock_guard<std::mutex> lock(calls_mutex);
+  snprintf(text, size, "%s", calls.c_str());
+  return calls.size() < size ? 0 : 1;
+}
+PROBE_EXPORT int probe_build_map(int device, int with_comm) {
+  return guarded([&] {
+    // Never destroyed: the communicator behind it does not exist.
+    static int no_communicator = 0;
+    auto comm = with_comm ? std::shared_ptr<c10d_npu::HCCLComm>(
+                                new c10d_npu::HCCLComm(static_cast<HcclComm>(&no_communicator)),
+                                [](c10d_npu::HCCLComm*) {})
+                          : nullptr;
+    allocator().buildServerMemMapForHccl(device, comm);
+  });
+}

@@ -1,0 +1,97 @@
+"""Uncorrectable memory errors, and a device that is stopped and started again."""
+
+import ctypes
+
+import torch
+import torch_npu
+
+from scenarios.common import MIB, allocate, caught, pick, stats
+from scenarios.probe import Probe, refused
+
+NAMES = ["allocated_bytes.all.current", "reserved_bytes.all.current", "active_bytes.all.current"]
+
+
+def hit(address, size=4096):
+    """The device finds memory to be bad."""
+    inject = ctypes.CDLL("libascendcl.so").cannSimInjectUce
+    inject.argtypes = [ctypes.c_int32, ctypes.c_uint64, ctypes.c_uint64]
+    assert inject(0, address, size) == 0
+
+
+def noticed():
+    """The first wait for the device fails; torch_npu notes what is bad and stops the device."""
+    error = caught(torch.npu.synchronize)
+    torch_npu.npu.stop_device(0)
+    # The device answers again once its work was aborted; the memory stays bad.
+    assert ctypes.CDLL("libascendcl.so").cannSimBreakDevice(0, 0) == 0
+    return error
+
+
+def checked(where):
+    """check_uce_in_memory: nothing bad, outside the pool, in cached, in live memory."""
+    keep = allocate(40 * MIB)
+    temporary = allocate(80 * MIB)
+    address = {"live": keep.data_ptr() + MIB, "cached": temporary.data_ptr() + MIB,
+               "outside": Probe().driver_memory(4 * MIB), "none": None}[where]
+    del temporary
+    error = None
+    if address is not None:
+        hit(address)
+        error = noticed()
+    found = torch_npu.npu.check_uce_in_memory(0)
+    after = pick(stats(), *NAMES)
+    torch_npu.npu.restart_device(0)
+    return {"found": found, "error": error and error["line"].split("error code is")[-1],
+            "then": allocate(3 * MIB).nbytes, "kept": keep.nbytes, **after}
+
+
+def blocks():
+    """Marks of blocks: hit ones, all, and safe again."""
+    probe = Probe()
+    keep = [probe.allocate(size) for size in (3 * MIB, 40 * MIB)]
+    safe = [[probe.block_is_safe(block) for block in keep]]
+    hit(probe.data(keep[1]) + 512)
+    noticed()
+    found = probe.check_uce(0)
+    safe.append([probe.block_is_safe(block) for block in keep])
+    probe.update_to_safe(keep[1])
+    safe.append([probe.block_is_safe(block) for block in keep])
+    probe.mark_all_unsafe(0)
+    safe.append([probe.block_is_safe(block) for block in keep])
+    torch_npu.npu.restart_device(0)
+    new = probe.allocate(700)
+    safe.append(probe.block_is_safe(new))
+    empty = probe.allocate(0)
+    return {"found": found, "safe": safe, "empty": probe.block_is_safe(empty)}
+
+
+def restarted():
+    """stop_device and restart_device: pending uses are forgotten, the device works."""
+    side = torch.npu.Stream()
+    tensor = allocate(30 * MIB)
+    address = tensor.data_ptr()
+    with torch.npu.stream(side):
+        tensor.fill_(1)
+    tensor.record_stream(side)
+    del tensor
+    stages = [pick(stats(), *NAMES)]
+    stopped = torch_npu.npu.stop_device(0)
+    torch_npu.npu.restart_device(0)
+    stages.append(pick(stats(), *NAMES))
+    again = allocate(30 * MIB)
+    reused = again.data_ptr() == address
+    del again
+    torch.npu.empty_cache()
+    stages.append(pick(stats(), *NAMES))
+    return {"stopped": stopped, "stages": stages, "reused": reused}
+
+
+def wrong_device():
+    """Devices that are not there."""
+    probe = Probe()
+    keep = probe.allocate(3 * MIB)
+    return {
+        "check": refused(probe.check_uce, 99),
+        "mark": refused(probe.mark_all_unsafe, 99),
+        "still safe": probe.block_is_safe(keep),
+    }

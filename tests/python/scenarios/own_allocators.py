@@ -1,0 +1,86 @@
+"""Allocators of the user's own: as the current one, and as a pool's."""
+
+import os
+
+import torch
+
+from scenarios.common import MIB, allocate, caught, pick, stats
+from scenarios.probe import Probe
+
+NAMES = ["allocated_bytes.all.current", "reserved_bytes.all.current", "num_device_alloc"]
+
+
+def own():
+    """A counting allocator from the probe's functions."""
+    return torch.npu.memory.NPUPluggableAllocator(
+        os.environ["NPUALLOC_PROBE"], "probe_own_malloc", "probe_own_free"
+    )
+
+
+def changed():
+    """change_current_allocator before the device is used."""
+    torch.npu.memory.change_current_allocator(own())
+    tensor = allocate(3 * MIB)
+    probe = Probe()
+    counts = [probe.own_counts()]
+    del tensor
+    counts.append(probe.own_counts())
+    return {
+        "counts": counts,
+        "backend": torch.npu.memory.get_allocator_backend(),
+        "name": probe.name(),
+    }
+
+
+def changed_late():
+    """After the device was used it is refused, and nothing changes."""
+    tensor = allocate(3 * MIB)
+    error = caught(torch.npu.memory.change_current_allocator, own())
+    del tensor
+    again = allocate(3 * MIB)
+    return {"error": error, "backend": torch.npu.memory.get_allocator_backend(),
+            "again": again.nbytes, **pick(stats(), *NAMES, "allocation.all.allocated")}
+
+
+def no_such_function():
+    """A function that the library lacks."""
+    make = torch.npu.memory.NPUPluggableAllocator
+    path = os.environ["NPUALLOC_PROBE"]
+    return [
+        caught(make, path, "no_such_function", "probe_own_free")["types"],
+        caught(make, "/no/such/library.so", "a", "b")["types"],
+    ]
+
+
+def pool_of_its_own():
+    """A MemPool's own allocator supplies its segments."""
+    mine = own()
+    pool = torch.npu.memory.MemPool(mine.allocator())
+    probe = Probe()
+    stages = []
+
+    def stage():
+        stages.append([*probe.own_counts(), pick(stats(), *NAMES)])
+
+    with torch.npu.memory.use_mem_pool(pool):
+        first, second = allocate(3 * MIB), allocate(5 * MIB)
+        stage()
+        del first
+        third = allocate(2 * MIB)
+        stage()
+    outside = allocate(3 * MIB)
+    stage()
+    del second, third
+    torch.npu.empty_cache()
+    stage()
+    segments = [[s["total_size"], s["segment_pool_id"] == pool.id] for s in pool.snapshot()]
+    del pool
+    torch.npu.empty_cache()
+    stage()
+    return {"stages": stages, "segments": segments, "kept": outside.nbytes}
+
+
+def current():
+    """The wrapper of the current allocator."""
+    allocate(1000)
+    return type(torch.npu.memory._get_current_allocator().allocator()).__name__

@@ -1,0 +1,206 @@
+"""Memory shared with other processes, and HCCL's view of virtual segments."""
+
+import multiprocessing
+import os
+import struct
+
+import torch
+import torch.multiprocessing
+
+from scenarios.common import MIB, allocate, caught, pick, stats
+from scenarios.probe import Probe, refused
+
+NAMES = ["allocated_bytes.all.current", "reserved_bytes.all.current"]
+
+
+def texts():
+    """The texts that are handed to other processes: their form, and what they name."""
+    probe = Probe()
+    blocks = [probe.raw_alloc(size) for size in (3 * MIB, 5 * MIB, 700, 40 * MIB)]
+    rows = []
+    for address in blocks:
+        text, offset = probe.share(address)
+        rows.append([text[:2].hex(), len(text) if text[1:2] == b"c" else None, offset >= 0,
+                     probe.share(address) == (text, offset)])
+    first, second = probe.share(blocks[0]), probe.share(blocks[1])
+    return {
+        "rows": rows,
+        "one segment": first[0] == second[0] if first[0][1:2] == b"c" else None,
+        "unknown": refused(probe.share, 0xDEAD0000),
+    }
+
+
+def pages():
+    """The text of a virtual segment: version, kind, page size, count, that many numbers."""
+    probe = Probe()
+    address = probe.raw_alloc(41 * MIB)
+    text, offset = probe.share(address)
+    size, count = struct.unpack_from("<QQ", text, 2)
+    return {
+        "kind": text[:2].hex(),
+        "length": len(text) == 2 + 16 + 8 * count,
+        "covers": offset + 41 * MIB <= size * count,
+        "page": size % (2 * MIB),
+    }
+
+
+def opened():
+    """A text opened twice is one mapping; it lives as long as anybody has it open."""
+    reader, writer = multiprocessing.Pipe()
+    done, finish = multiprocessing.Pipe()
+    pid = os.fork()
+    if pid == 0:
+        # The device was not used before the fork, so this is a process of its own.
+        try:
+            theirs = Probe()
+            address = theirs.raw_alloc(5 * MIB)
+            writer.send(theirs.share(address))
+            finish.poll(60)
+        finally:
+            os._exit(0)
+    probe = Probe()
+    text, offset = reader.recv()
+    first, second = probe.open(text), probe.open(text)
+    before = pick(stats(), *NAMES)
+    probe.close(first[0])
+    probe.close(second[0])
+    again = probe.open(text)
+    probe.close(again[0])
+    done.send(None)
+    os.waitpid(pid, 0)
+    return {"same": first[1] == second[1], "offset": offset, "somewhere": again[1] != 0,
+            "stats": before}
+
+
+def tampered():
+    """Texts that are malformed, cut off, from the future or of memory that is not there."""
+    probe = Probe()
+    text, _ = probe.share(probe.raw_alloc(5 * MIB))
+    key, header = bytes([1]) + b"c", bytes([1]) + b"e"
+    texts = {
+        "empty": b"",
+        "version alone": text[:1],
+        "future": bytes([2]) + text[1:],
+        "far future": bytes([127]) + text[1:],
+        "kind": bytes([1]) + b"x" + text[2:],
+        "cut off": text[:-1],
+        "cut in half": text[: len(text) // 2],
+        "unknown key": key + b"k" * 64 + b"\0",
+        "key cut off": key + b"k" * 10,
+        "no pages": header + struct.pack("<QQ", 2 * MIB, 0),
+        "too many pages": header + struct.pack("<QQ", 2 * MIB, 1 << 60),
+        "no page size": header + struct.pack("<QQ", 0, 1) + b"\0" * 8,
+        "odd page size": header + struct.pack("<QQ", 12345, 1) + b"\0" * 8,
+        "pages cut off": header + struct.pack("<QQ", 2 * MIB, 4) + b"\0" * 8,
+        "unknown pages": header + struct.pack("<QQ", 2 * MIB, 1) + b"\xff" * 8,
+        "noise": bytes(range(200, 256)) * 3,
+    }
+    free = torch.npu.mem_get_info()[0]
+    rows = {}
+    for name, one in texts.items():
+        before = stats()
+        error = refused(probe.open, one)
+        rows[name] = {"error": error, "unchanged": stats() == before
+                      and torch.npu.mem_get_info()[0] == free}
+    good = allocate(1000)
+    return {"rows": rows, "works": good.nbytes}
+
+
+def worker(queue, answers):
+    """A process that gets tensors and says what is in them."""
+    torch.npu.set_device(0)
+    while True:
+        tensor = queue.get()
+        if tensor is None:
+            return
+        answers.put([list(tensor.shape), str(tensor.dtype), str(tensor.device),
+                     tensor.cpu().flatten()[:4].tolist(), tensor.cpu().sum().item()])
+        del tensor
+
+
+def tensors():
+    """Tensors through torch.multiprocessing's queues: whole ones, views, small and large."""
+    context = torch.multiprocessing.get_context("spawn")
+    queue, answers = context.Queue(), context.Queue()
+    process = context.Process(target=worker, args=(queue, answers))
+    process.start()
+    base = torch.arange(1_500_000, dtype=torch.int32).npu()
+    sent = [
+        torch.arange(10, dtype=torch.float32).npu(),
+        base,
+        base[1000:2000],
+        base[:1_000_000].view(1000, 1000)[10:20],
+        torch.ones(3, 5, dtype=torch.float64).npu(),
+    ]
+    torch.npu.synchronize()
+    got = []
+    for tensor in sent:
+        queue.put(tensor)
+        got.append(answers.get(timeout=120))
+    queue.put(None)
+    process.join(120)
+    here = [[list(t.shape), str(t.dtype), str(t.device), t.cpu().flatten()[:4].tolist(),
+             t.cpu().sum().item()] for t in sent]
+    return {"got": got, "here": here, "exit": process.exitcode}
+
+
+def zero_copy():
+    """HCCL is told of the ranges and pages of virtual segments, of old ones and of new ones."""
+    probe = Probe()
+    first = probe.raw_alloc(41 * MIB)
+    before = probe.hccl_calls()
+    probe.build_map(0, 1)
+    known = summed(probe.hccl_calls(), {"old": first})
+    second = probe.raw_alloc(300 * MIB)
+    grown = summed(probe.hccl_calls(), {"old": first, "new": second})
+    torch.npu.synchronize()
+    for address in (first, second):
+        probe.raw_delete(address)
+    probe.empty_cache(1)
+    end = summed(probe.hccl_calls(), {})
+    return {"before": before, "known": known, "grown": grown, "end": end,
+            "twice": refused(probe.build_map, 0, 1)}
+
+
+def summed(calls, blocks):
+    """Bytes known to HCCL, and whether it knows each block's memory."""
+    ranges, pages = {}, {}
+    for name, address, size in calls:
+        address, size = int(address), int(size)
+        table = ranges if "range" in name else pages
+        if name.startswith("no_"):
+            table.pop(address)
+        else:
+            table[address] = size
+    def covered(address):
+        return any(start <= address < start + size for start, size in pages.items())
+    inside = all(any(r <= p and p + pages[p] <= r + ranges[r] for r in ranges) for p in pages)
+    return {"pages inside ranges": inside, "any": bool(pages),
+            "known": {name: covered(address) for name, address in blocks.items()}}
+
+
+def failing_hccl():
+    """HCCL refuses: an error, and the allocation that needed it changes nothing."""
+    probe = Probe()
+    first = probe.raw_alloc(41 * MIB)
+    probe.hccl_result(7)
+    error = refused(probe.build_map, 0, 1)
+    probe.hccl_result(0)
+    # Nothing was changed by the failure: it can be tried again.
+    probe.build_map(0, 1)
+    probe.hccl_result(7)
+    before = pick(stats(), *NAMES)
+    growth = refused(probe.raw_alloc, 600 * MIB)
+    after = pick(stats(), *NAMES)
+    probe.hccl_result(0)
+    again = probe.raw_alloc(600 * MIB)
+    return {"error": error, "growth": growth, "unchanged": after == before,
+            "again": again != 0 and first != 0}
+
+
+def no_communicator():
+    """A null communicator and a device that is not there."""
+    probe = Probe()
+    address = probe.raw_alloc(41 * MIB)
+    return {"null": refused(probe.build_map, 0, 0), "device": refused(probe.build_map, 99, 1),
+            "kept": address != 0}

@@ -1,0 +1,43 @@
+"""Uncorrectable memory errors, stop_device and restart_device."""
+
+import pytest
+
+from environments import SLOW
+from sizes import MIB, rounded
+
+#: Why the scenarios leave traces on the device.
+BAD = "its memory is made bad and its work is aborted"
+#: What torch_npu answers: nothing bad, not the allocator's, was only cached, in use.
+ANSWERS = {"none": 0, "outside": 1, "cached": 2, "live": 3}
+
+
+@pytest.mark.parametrize("where", ANSWERS)
+def test_damage_is_found(run_both, where):
+    stock, subject = run_both("damage:checked", where=where, provokes=BAD)
+    assert subject.value["found"] == ANSWERS[where]
+    assert subject.value["then"] == 3 * MIB
+    assert subject.value == stock.value
+
+
+def test_blocks_are_marked_until_written(run_both):
+    stock, subject = run_both("damage:blocks", provokes=BAD)
+    assert subject.value["found"]
+    assert subject.value["safe"][:4] == [[1, 1], [1, 0], [1, 1], [0, 0]]
+    assert subject.value == stock.value
+
+
+def test_a_restarted_device_works(run_both):
+    stock, subject = run_both("damage:restarted", env=SLOW, provokes=BAD)
+    active = [stage["active_bytes.all.current"] for stage in subject.value["stages"]]
+    assert active == [rounded(30 * MIB), 0, 0]
+    assert subject.value["reused"]
+    assert subject.value == stock.value
+
+
+def test_wrong_devices_are_errors(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator crashes")
+    value = run("damage:wrong_device").value
+    assert value["still safe"]
+    for name in ("check", "mark"):
+        assert "Invalid device argument 99" in value[name]["line"]

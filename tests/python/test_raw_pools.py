@@ -1,0 +1,100 @@
+"""Private pools, captures and checkpoints by their virtual methods."""
+
+import pytest
+
+from environments import SLOW, SMALL, VIRTUAL
+from sizes import MIB, rounded
+
+
+@pytest.mark.parametrize(
+    "scenario", ["routes", "emptied_pool", "never_split", "checkpoint", "graph_tree"]
+)
+def test_the_same_as_stock(run_both, scenario):
+    stock, subject = run_both(f"raw_pools:{scenario}")
+    assert subject.value == stock.value
+
+
+def test_captures_are_stocks(run_both):
+    stock, subject = run_both("raw_pools:captures", env=SLOW)
+    assert subject.value == stock.value
+
+
+def test_requests_are_routed_and_counted(run):
+    value = run("raw_pools:routes").value
+    assert value["counts"] == [1, 2]
+    assert value["live"] == [True, False, False]
+    assert value["stages"][2]["reserved_bytes.all.current"] == 0
+
+
+def test_one_pool_is_emptied(run):
+    reserved = [s["reserved_bytes.all.current"] for s in run("raw_pools:emptied_pool").value]
+    # The pool's own memory goes only once nobody uses the pool.
+    assert reserved == [3 * 32 * MIB, 3 * 32 * MIB, 2 * 32 * MIB, 32 * MIB]
+
+
+@pytest.mark.parametrize("use", [0, 1])
+def test_overflow_serves_when_asked_to(run_both, use):
+    stock, subject = run_both("raw_pools:used_on_oom", use=use, env=SMALL)
+    assert (subject.value["served"] is True) == bool(use)
+    assert subject.value == stock.value
+
+
+def test_a_checkpoint_brings_back_what_lived(run):
+    value = run("raw_pools:checkpoint").value
+    early = sum(map(rounded, (700, 3 * MIB, 30 * MIB)))
+    late = early + rounded(900) + rounded(4 * MIB)
+    allocated = [stage[-1] if isinstance(stage, list) else stage for stage in value["stages"]]
+    assert [one["allocated_bytes.all.current"] for one in allocated] == [late, 0, late, early]
+    assert value["stages"][2][:2] == [0, 5]
+    assert value["stages"][3][:2] == [5, 3]
+    assert all(value[n] for n in ("late has early", "live", "early", "live early"))
+
+
+@pytest.mark.parametrize("scenario", ["checkpoint", "graph_tree"])
+def test_checkpoints_work_in_virtual_segments(run_both, scenario):
+    stock, subject = run_both(f"raw_pools:{scenario}", env=VIRTUAL)
+    names = ("reserved_bytes.all.current", "segment.all.current")
+    assert without(subject.value, names) == without(stock.value, names)
+
+
+def without(value, names):
+    """A structure without some figures: virtual segments grow in other steps."""
+    if isinstance(value, dict):
+        return {k: without(v, names) for k, v in value.items() if k not in names}
+    if isinstance(value, list):
+        return [without(one, names) for one in value]
+    return value
+
+
+def test_wrong_pools_are_errors_and_change_nothing(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator crashes")
+    value = run("raw_pools:wrong_ids").value
+    for name, row in value["rows"].items():
+        assert row["unchanged"], name
+        # As there, emptying a pool that holds nothing is no error.
+        assert (row["error"] is None) == (name == "empty of none"), name
+    for name in ("release of none", "use count of none", "live of none", "checkpoint of none"):
+        assert "(77, 1)" in value["rows"][name]["error"]["line"], name
+    assert "not currently recording" in value["rows"]["end without begin"]["error"]["line"]
+    assert "already recording" in value["rows"]["begin twice"]["error"]["line"]
+    assert "already released" in value["rows"]["release twice"]["error"]["line"]
+    assert value["end"]["reserved_bytes.all.current"] == 0
+
+
+def test_wrong_checkpoints_are_errors_and_change_nothing(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator crashes")
+    value = run("raw_pools:wrong_checkpoints").value
+    assert value["rows"]["foreign"]["error"]["line"] == "Expected PrivatePoolState"
+    for name, row in value["rows"].items():
+        assert row["error"] is not None and row["unchanged"], name
+    assert value["end"]["reserved_bytes.all.current"] == 0
+
+
+def test_the_end_of_no_capture_is_an_error(run_both):
+    stock, subject = run_both("raw_pools:capture_end_alone")
+    for one in (stock.value, subject.value):
+        assert one["error"]["types"] == ["c10::Error"]
+        assert one["unchanged"] and not one["underway"]
+    assert "capture" in subject.value["error"]["line"]

@@ -1,0 +1,80 @@
+"""Virtual segments (`expandable_segments:True`) and the settings that go with them."""
+
+import pytest
+
+from environments import SMALL, VIRTUAL
+from sizes import GIB, MIB, rounded
+
+
+def settings(text):
+    return {"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True," + text}
+
+
+def test_segments_grow_at_their_frontier(run_both):
+    stock, subject = run_both("virtual:frontier", env=VIRTUAL)
+    value = subject.value
+    assert value["in order"] and all(value["expandable"])
+    assert value["segments"] == [1, 2]
+    assert value["reserved is taken"]
+    assert value == stock.value
+
+
+def test_empty_cache_unmaps_what_is_free(run_both):
+    stock, subject = run_both("virtual:emptied", env=VIRTUAL)
+    value = subject.value
+    full, freed, unmapped, filled, end = value["stages"]
+    assert freed["taken"] == full["taken"]
+    # Two of five blocks of 40 MiB, but for the pages they share with their neighbours.
+    assert freed["taken"] - unmapped["taken"] >= 2 * 36 * MIB
+    assert value["between"]
+    assert filled["allocated_bytes.all.current"] == 4 * rounded(40 * MIB)
+    assert (end["taken"], end["reserved_bytes.all.current"], value["segments"]) == (0, 0, [])
+    for ours, theirs in zip(value["stages"], stock.value["stages"], strict=True):
+        assert ours["taken"] == ours["reserved_bytes.all.current"]
+        assert ours["reserved_bytes.all.current"] <= theirs["reserved_bytes.all.current"]
+        for name in ("allocated_bytes", "active_bytes", "requested_bytes"):
+            assert ours[name + ".all.current"] == theirs[name + ".all.current"], name
+
+
+def test_empty_virt_addr_cache_keeps_physical_memory(run_both):
+    stock, subject = run_both("virtual:unmapped", env=VIRTUAL)
+    for outcome in (stock, subject):
+        before, unmapped, again, _ = outcome.value["stages"]
+        assert unmapped["taken"] == before["taken"] == again["taken"]
+        assert unmapped["allocated_bytes.all.current"] == rounded(3 * MIB)
+        assert outcome.value["made"] == 0
+    # Stock does not give back what it keeps unmapped.
+    end = subject.value["stages"][-1]
+    assert (end["taken"], end["reserved_bytes.all.current"]) == (0, 0)
+
+
+@pytest.mark.parametrize("kib", [0, 1, 16])
+def test_large_blocks_are_aligned(run_both, kib):
+    env = settings(f"base_addr_aligned_kb:{kib}")
+    stock, subject = run_both("virtual:aligned", kib=kib, env=env)
+    if kib:
+        assert all(subject.value["aligned"])
+    assert subject.value == stock.value
+
+
+@pytest.mark.parametrize("pages", [8, 1, 0])
+def test_pages_of_1g_are_used_while_there_are(run_both, pages):
+    stock, subject = run_both("virtual:pages_of_1g", pages=pages, env=settings("page_size:1g"))
+    first, second, third, end = subject.value
+    assert first[0] == GIB + 2 * MIB
+    assert third[0] >= 3 * GIB and end == [0, 0]
+    assert subject.value == stock.value
+
+
+@pytest.mark.parametrize("text", ["large_segment_size_mb:64", "segment_size_mb:64"])
+def test_segments_grow_in_the_steps_that_were_set(run_both, text):
+    stock, subject = run_both("virtual:steps", env=settings(text))
+    assert subject.value[1][1] == 64 * MIB
+    assert subject.value == stock.value
+
+
+def test_a_full_device_is_used_to_the_end(run_both):
+    stock, subject = run_both("virtual:full", env=VIRTUAL | SMALL)
+    assert subject.value["large"] == 300 * MIB
+    assert subject.value["num_ooms"] == 1
+    assert subject.value == stock.value

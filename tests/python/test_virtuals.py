@@ -1,0 +1,92 @@
+"""The allocator's virtual methods for memory and streams, called from C++."""
+
+import pytest
+
+from compare import same_error
+from environments import BACKED, SLOW
+from sizes import MIB, rounded
+
+
+@pytest.mark.parametrize("scenario", ["identity", "aligned", "raw", "cache_info"])
+def test_the_same_as_stock(run_both, scenario):
+    stock, subject = run_both(f"virtuals:{scenario}")
+    assert subject.value == stock.value
+
+
+@pytest.mark.parametrize("scenario", ["recorded_streams", "works", "clean_events"])
+def test_the_same_as_stock_with_pending_work(run_both, scenario):
+    stock, subject = run_both(f"virtuals:{scenario}", env=SLOW)
+    assert subject.value == stock.value
+
+
+def test_aligned_blocks_are_aligned(run):
+    value = run("virtuals:aligned").value
+    assert all(row["aligned"] and row["inside"] for row in value["rows"])
+    # The alignment is asked for on top of the size.
+    assert value["rows"][1]["allocated_bytes.all.current"] == rounded(1000 + 64 * 1024)
+    assert value["too large"]["types"] == ["c10::OutOfMemoryError"]
+
+
+def test_raw_memory_belongs_to_its_stream(run):
+    value = run("virtuals:raw").value
+    assert (value["other stream"], value["own stream"]) == (False, True)
+    assert value["nothing"] == [0, 0]
+    assert [stage["allocated_bytes.all.current"] for stage in value["stages"]] == [
+        2 * rounded(30 * MIB), 0]
+
+
+def test_copies_copy(run_both):
+    stock, subject = run_both("virtuals:copies", env=BACKED)
+    assert subject.value is stock.value is True
+
+
+def test_base_allocations_are_the_drivers(run_both):
+    stock, subject = run_both("virtuals:base_allocations")
+    value = subject.value
+    assert value["sizes"] == [20 * MIB, 20 * MIB, 2 * MIB, 42 * MIB]
+    assert value["offsets"] == [0, rounded(2 * MIB), 0, 0]
+    for name in ("unknown", "inside"):
+        assert "invalid device pointer" in value[name]["line"]
+    for name in ("offsets", "sizes", "one segment", "unknown"):
+        assert value[name] == stock.value[name], name
+
+
+def test_works_give_back_their_own_blocks_only(run):
+    value = run("virtuals:works", env=SLOW).value
+    reused = {name: value[name][0] for name in ("given back", "another's work", "used again")}
+    assert reused == {"given back": True, "another's work": False, "used again": False}
+    assert value["null block"]["line"] == "invalid block pointer"
+    assert value["null work"]["line"] == "invalid hccl work pointer"
+
+
+def test_cleaned_events_hold_nothing(run):
+    value = run("virtuals:clean_events", env=SLOW).value
+    assert [stage["active_bytes.all.current"] for stage in value["stages"]] == [
+        rounded(30 * MIB), 0]
+    assert value["reused"]
+
+
+@pytest.mark.parametrize("way", ["pool id 0", "checked", "unchecked", "impl", "device", "virtual"])
+def test_cached_memory_is_given_back(run_both, way):
+    stock, subject = run_both("virtuals:emptied", way=way)
+    value = subject.value
+    if way == "virtual":
+        assert "please enable expandable_segments" in value["error"]["line"]
+        assert value["after"] == value["before"]
+    else:
+        assert value["error"] is None
+        assert value["after"]["reserved_bytes.all.current"] == 20 * MIB
+    assert value == stock.value
+
+
+def test_calls_that_crash_stock_are_errors(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator crashes")
+    value = run("virtuals:misuse").value
+    assert value["no alignment"] and value["kept"]
+    for name, row in value["rows"].items():
+        assert row["unchanged"], name
+        # Which collective used an unknown block last is unknown: nothing to erase.
+        assert (row["error"] is None) == (name == "work of an unknown block"), name
+    same_error(value["rows"]["cache info"]["error"], value["rows"]["cached memory"]["error"])
+    assert "Invalid device argument 99" in value["rows"]["cache info"]["error"]["line"]

@@ -1,0 +1,118 @@
+"""Observers, trackers, callbacks, history in every mode."""
+
+import pytest
+
+from compare import same_error
+from environments import SMALL
+from sizes import GIB, MIB, rounded
+
+
+def test_observers_are_told_of_out_of_memory(run_both):
+    stock, subject = run_both("watching:told_of_oom", env=SMALL)
+    value = subject.value
+    ((device, size, total, free),) = value["python"]
+    assert (device, size, total) == (0, 2 * GIB + 2 * MIB, GIB)
+    assert value["probe"] == [["oom", "0", str(size), str(total), str(free)]]
+    assert value == stock.value
+
+
+def test_an_observer_may_allocate(run_both):
+    stock, subject = run_both("watching:observer_allocates", env=SMALL)
+    assert subject.value["log"] == stock.value["log"] == [["allocated", "1"]]
+    assert subject.value["error"]["types"] == stock.value["error"]["types"]
+    assert subject.value["num_ooms"] == 1
+
+
+def test_rejections_are_told_and_counted(run_both):
+    stock, subject = run_both("watching:told_of_rejection", env=SMALL)
+    value = subject.value
+    assert value["num_oom_rejections"] == 2
+    assert value["num_ooms"] == value["num_alloc_retries"] == 0
+    assert len(value["log"]) == 2
+    assert "Requested size: 600.00 MiB" in value["errors"][0]["line"]
+    assert value == stock.value
+
+
+def test_callbacks_give_memory_back(run_both):
+    stock, subject = run_both("watching:callback", env=SMALL)
+    assert subject.value["served"]
+    assert ["callback", "1"] in subject.value["log"]
+    assert subject.value == stock.value
+
+
+def test_workspaces_are_given_back_by_a_retry(run_both):
+    stock, subject = run_both("watching:workspaces", env=SMALL)
+    assert subject.value["end"] == GIB
+    assert subject.value == stock.value
+
+
+def test_trackers_are_told_everything_in_order(run_both):
+    stock, subject = run_both("watching:tracked")
+    assert len(subject.value["all"]) > len(subject.value["without"]) > 5
+    assert subject.value == stock.value
+
+
+#: Mode, contexts, stacks: every combination that means something of its own.
+MODES = [
+    (enabled, context, stacks)
+    for enabled in ("all", "state")
+    for context in (None, "state", "alloc", "all")
+    for stacks in ("python", "all")
+]
+
+
+@pytest.mark.parametrize("enabled, context, stacks", [*MODES, (None, "all", "all")])
+def test_history_is_stocks(run_both, enabled, context, stacks):
+    stock, subject = run_both(
+        "watching:recorded", enabled=enabled, context=context, stacks=stacks
+    )
+    assert subject.value == stock.value
+
+
+def test_history_has_the_stacks_that_were_asked_for(run):
+    def recorded(enabled, context, stacks):
+        return run("watching:recorded", enabled=enabled, context=context, stacks=stacks).value
+
+    def stacks_of(value):
+        return {action: frames for action, _, frames, _, _ in value["entries"]}
+
+    everything = stacks_of(recorded("all", "all", "python"))
+    assert everything["alloc"][:1] == ["make"]
+    assert everything["free_requested"][:1] == ["let_go"]
+    # Without a stack of its own a free shows where the block came from.
+    assert stacks_of(recorded("all", "alloc", "python"))["free_requested"][:1] == ["make"]
+    assert set(map(tuple, stacks_of(recorded("all", "state", "python")).values())) == {()}
+    for block in recorded("state", "state", "python")["blocks"]:
+        assert (block[2][:1] == ["make"]) == (block[1] == "active_allocated")
+    # Frames of C++ have no file ending in .py.
+    assert recorded("all", "all", "all")["blocks"][0][3] == [False, True]
+    assert recorded(None, "all", "all")["entries"] == []
+    assert recorded("all", None, "all")["blocks"][0][2] == []
+
+
+def test_history_levels(run_both):
+    stock, subject = run_both("watching:history_levels")
+    rows, theirs = subject.value["rows"], stock.value["rows"]
+    assert [row[:2] for row in rows] == [row[:2] for row in theirs]
+    for row, other in zip(rows[::3], theirs[::3], strict=True):
+        assert row == other
+    # Stock loses a segment's stack when the segment's first block is cut.
+    for row, other in zip(rows, theirs, strict=True):
+        if len(row) == 4:
+            assert row[2] >= other[2] and row[:2] + row[3:] == other[:2] + other[3:]
+    assert subject.value["enabled"] == stock.value["enabled"] == 0
+    assert subject.value["no recorder"]["types"] == stock.value["no recorder"]["types"]
+
+
+def test_bad_modes_are_refused(run_both):
+    stock, subject = run_both("watching:bad_modes")
+    for name, error in subject.value.items():
+        same_error(stock.value[name], error)
+
+
+def test_the_size_of_an_entry_is_the_requests(run):
+    value = run("watching:recorded", enabled="all", context="all", stacks="python").value
+    sizes = {action: size for action, size, *_ in value["entries"]}
+    assert sizes["alloc"] == 3 * MIB
+    assert sizes["segment_alloc"] == 20 * MIB
+    assert value["blocks"][0][0] == rounded(3 * MIB)
