@@ -17,6 +17,7 @@ using MemoryHandle = void*;
 
 inline constexpr Code kSuccess = 0;
 inline constexpr Code kContextNull = 107002;      // ACL_ERROR_RT_CONTEXT_NULL
+inline constexpr Code kUnsupported = 207000;      // ACL_ERROR_RT_FEATURE_NOT_SUPPORT
 inline constexpr Code kMemoryExhausted = 207001;  // ACL_ERROR_RT_MEMORY_ALLOCATION
 
 inline constexpr std::uint32_t kEventCaptureStreamProgress = 0x2;

@@ -93,6 +93,13 @@ std::int32_t event_record_fn(void* user, std::uintptr_t event, StreamToken strea
   });
 }
 
+std::int32_t event_record_fence_fn(void* user, std::int32_t device, std::uintptr_t event,
+                                   std::uintptr_t stream) {
+  return on_device(user, device, [&](const Api& api) {
+    return api.record_event(pointer(event), pointer(stream));
+  });
+}
+
 std::int32_t event_query_fn(void* user, std::uintptr_t event, std::int32_t* completed) {
   acl::EventStatus status = acl::EventStatus::NotReady;
   const Code code = api_of(user).query_event(pointer(event), &status);
@@ -168,6 +175,7 @@ DriverTable AclDriver::table() const noexcept {
   table.event_create = &event_create_fn;
   table.event_destroy = &event_destroy_fn;
   table.event_record = &event_record_fn;
+  table.event_record_fence = &event_record_fence_fn;
   table.event_query = &event_query_fn;
   table.event_synchronize = &event_synchronize_fn;
   table.run_free_callbacks = &run_free_callbacks_fn;

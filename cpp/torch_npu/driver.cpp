@@ -10,6 +10,7 @@
 #include "ipc.h"
 #include "npu_allocator.h"
 #include "soc.h"
+#include "stream_names.h"
 #include "torch_npu/csrc/core/npu/GetCANNInfo.h"
 
 namespace npualloc::torch_npu_plugin {
@@ -192,6 +193,20 @@ std::int32_t event_record_fn(void*, std::uintptr_t event, StreamToken stream) {
   });
 }
 
+// Only streams on which memory was reserved have names here; for others the core waits for the
+// device.
+std::int32_t event_record_fence_fn(void*, std::int32_t device, std::uintptr_t event,
+                                   std::uintptr_t stream) {
+  return guarded([&] {
+    if (!runtime_is_up()) return acl::kSuccess;
+    const ContextScope scope(device);
+    const auto named = stream_names().find(index(device), stream);
+    if (!named.has_value()) return acl::kUnsupported;
+    event_of(event)->record(*named);
+    return acl::kSuccess;
+  });
+}
+
 std::int32_t event_query_fn(void*, std::uintptr_t event, std::int32_t* completed) {
   return guarded([&] {
     *completed = !runtime_is_up() || event_of(event)->query();
@@ -236,6 +251,7 @@ std::int32_t reserve_address_fn(void*, std::int32_t device, std::size_t bytes,
                                 std::uintptr_t* addr) {
   return guarded([&] {
     const DeviceScope scope(device);
+    stream_names().note_current(index(device));
     void* ptr = nullptr;
     const acl::Code code = api().reserve_address(&ptr, bytes, 0, nullptr, 1);
     if (code != acl::kSuccess) return code;

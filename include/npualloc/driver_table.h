@@ -67,6 +67,11 @@ struct DriverTable {
   // Destroys a client context (a stack) that was passed in. Called without any allocator lock; may
   // take the Python interpreter's lock. Null: contexts are never passed.
   void (*context_drop)(void* user, uintptr_t context);
+
+  // Records an event behind everything submitted so far to a stream named as in an allocation.
+  // Called without any allocator lock. Null: memory of virtual segments is reused at another
+  // address only after the device has been synchronised.
+  int32_t (*event_record_fence)(void* user, int32_t device, uintptr_t event, uintptr_t stream);
 };
 
 }  // namespace npualloc

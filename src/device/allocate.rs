@@ -166,6 +166,12 @@ impl DeviceAllocator {
         if self.release_oversize(state, request)? {
             try_growth!();
         }
+        // Blocks that wait for events: those are enough where memory can move.
+        if request.virtual_memory && !capturing && !state.pending.is_empty() {
+            self.drain_events(state, Vec::new(), None)?;
+            try_cache!();
+            try_growth!();
+        }
         // Idle segments, oldest first and no more than needed; everything when that was not enough.
         // Nothing of this is legal while the calling thread captures.
         if !capturing {

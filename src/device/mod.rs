@@ -8,6 +8,7 @@ mod checkpoint;
 mod damage;
 mod events;
 mod free;
+mod gather;
 mod gc;
 mod history;
 mod info;
@@ -20,7 +21,9 @@ mod share;
 mod snapshot;
 mod state;
 mod transitions;
+mod unmapping;
 mod virtual_blocks;
+mod window;
 
 pub use checkpoint::{Checkpoint, Restored};
 pub use info::BlockView;

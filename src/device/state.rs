@@ -11,7 +11,7 @@ use crate::pool::{FreeLists, PoolTable};
 use crate::segment::SegmentTable;
 use crate::size::SMALL_SIZE;
 use crate::stats::Counters;
-use crate::stream::{PendingEvents, StreamUses};
+use crate::stream::{Fences, PendingEvents, StreamUses};
 
 /// Names a block from the time it is handed out until its last use is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +54,12 @@ pub(super) struct State {
     pub virtual_memory: bool,
     /// Physical memory that backs no address.
     pub pages: PagePool,
+    /// How far streams have come: what may be unmapped without waiting.
+    pub fences: Fences,
+    /// The driver had no physical memory when it was last asked.
+    pub device_full: bool,
+    /// The most bytes active at once, as of the last time memory was mapped.
+    pub most_active: usize,
     /// Blocks in state `Busy`.
     pub busy: usize,
     /// Counts frees: the clock of the device. A segment idle since tick t holds no work submitted
@@ -99,6 +105,9 @@ impl State {
             growing: 0,
             virtual_memory: false,
             pages: PagePool::default(),
+            fences: Fences::default(),
+            device_full: false,
+            most_active: 0,
             busy: 0,
             detached: 0,
             tick: 0,

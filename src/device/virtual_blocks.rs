@@ -62,7 +62,6 @@ impl State {
         if !request.no_split && self.arena[id].size - request.size >= MIN_BLOCK_SIZE {
             let rest = id;
             id = self.split_front(rest, request.size);
-            self.arena[rest].free_since = self.tick as u32;
             self.lists[list].free.insert(&mut self.arena, rest);
         }
         self.make_live(id, request, context)
@@ -87,6 +86,7 @@ impl State {
             idle_since: self.tick,
         });
         self.pools.count_range(request.pool);
+        self.lists[request.list].ranges += 1;
         let id = self.arena.insert(addr, size, segment, request.list);
         if let Some(segment) = self.segments.get_mut(segment) {
             segment.first = id;
@@ -109,6 +109,7 @@ impl State {
         self.lists[list].unmapped.remove(&segment.addr);
         self.arena.remove(block);
         self.pools.uncount_range(segment.pool);
+        self.lists[list].ranges -= 1;
         Some(segment)
     }
 
@@ -126,58 +127,7 @@ impl State {
         self.arena[id].state = BlockState::Unmapped;
         self.lists[list].unmapped.insert(addr, id);
         self.pools.count_range(pool);
-    }
-
-    /// The lowest run of free and unmapped neighbours that could hold the request: its first block.
-    pub fn find_run(&self, list: ListId, size: usize) -> Option<BlockId> {
-        let usable = |id: BlockId| {
-            matches!(
-                self.arena[id].state,
-                BlockState::Free | BlockState::Unmapped
-            )
-        };
-        self.lists[list].unmapped.values().find_map(|&unmapped| {
-            let prev = self.arena[unmapped].prev;
-            let first = if prev.is_some() && self.arena[prev].state == BlockState::Free {
-                prev
-            } else {
-                unmapped
-            };
-            let (mut bytes, mut next) = (0, first);
-            while bytes < size && next.is_some() && usable(next) {
-                bytes += self.arena[next].size;
-                next = self.arena[next].next;
-            }
-            (bytes >= size).then_some(first)
-        })
-    }
-
-    /// Takes a run out of circulation, as far as the request needs it, as one busy block. Its pages can
-    /// then be changed with the lock released. Ends with [`Self::settle`].
-    pub fn occupy_run(&mut self, first: BlockId, size: usize) -> BlockId {
-        self.occupy(first);
-        while self.arena[first].size < size {
-            let next = self.arena[first].next;
-            self.occupy(next);
-            self.arena.merge_right(first, next);
-            self.busy -= 1;
-        }
-        // Cut an unmapped end back to the pages needed.
-        let (addr, whole) = (self.arena[first].addr, self.arena[first].size);
-        let end = self.pages_of(first).map_or(addr + whole, |pages| {
-            pages.addr_of(pages.touching(addr, addr + size).end)
-        });
-        let tail_unmapped = self.pages_of(first).is_some_and(|pages| {
-            end < addr + whole && !pages.is_mapped(pages.page_of(addr + whole - 1))
-        });
-        if tail_unmapped {
-            let busy = self.split_front(first, end - addr);
-            self.arena[busy].state = BlockState::Busy;
-            self.busy += 1;
-            self.settle(first);
-            return busy;
-        }
-        first
+        self.lists[list].ranges += 1;
     }
 
     /// Takes a free or unmapped block out of its list and marks it busy.
@@ -215,7 +165,9 @@ impl State {
                 self.settle_part(rest, mapped);
                 return;
             }
+            let age = self.arena[rest].free_since;
             let part = self.split_front(rest, cut - addr);
+            self.arena[part].free_since = age;
             self.settle_part(part, mapped);
         }
     }
@@ -224,8 +176,14 @@ impl State {
         let list = self.arena[id].list;
         if mapped {
             self.arena[id].state = BlockState::Pending;
+            let block = &self.arena[id];
+            let free = [block.prev, block.next].into_iter().filter_map(|id| {
+                let block = &self.arena[id.some()?];
+                (block.state == BlockState::Free).then_some(block.free_since)
+            });
+            let latest = free.fold(block.free_since, |latest, since| self.later(latest, since));
             let (merged, _, _) = self.merge_neighbours(id, list);
-            self.arena[merged].free_since = self.tick as u32;
+            self.arena[merged].free_since = latest;
             self.lists[list].free.insert(&mut self.arena, merged);
             return;
         }
@@ -243,6 +201,16 @@ impl State {
         self.arena[merged].state = BlockState::Unmapped;
         let addr = self.arena[merged].addr;
         self.lists[list].unmapped.insert(addr, merged);
+    }
+
+    /// The later of two times on the device's clock, which wraps.
+    pub fn later(&self, one: u32, other: u32) -> u32 {
+        let now = self.tick as u32;
+        if now.wrapping_sub(one) <= now.wrapping_sub(other) {
+            one
+        } else {
+            other
+        }
     }
 
     /// The page table of a block's segment.

@@ -9,7 +9,7 @@ use super::{
     Driver, DriverError, DriverResult, EventHandle, MemoryInfo, OUT_OF_MEMORY_CODE, PhysicalHandle,
     StreamToken, VirtualMemory,
 };
-use crate::ids::{DeviceId, MempoolId};
+use crate::ids::{DeviceId, MempoolId, StreamKey};
 
 /// Distance between the address spaces of two devices.
 const DEVICE_STRIDE: usize = 1 << 44;
@@ -211,6 +211,21 @@ impl Driver for FakeDriver {
         let position = inner.submitted.get(&stream).copied().unwrap_or(0);
         inner.events.insert(event.0, Some((stream, position)));
         Ok(())
+    }
+
+    fn event_record_fence(
+        &self,
+        device: DeviceId,
+        event: EventHandle,
+        stream: StreamKey,
+    ) -> DriverResult<()> {
+        // A stream has one number here, however it is named.
+        let token = StreamToken {
+            id: stream.0 as i64,
+            device: device.0 as i32,
+            reserved: 0,
+        };
+        self.event_record(event, token)
     }
 
     fn event_query(&self, event: EventHandle) -> DriverResult<bool> {

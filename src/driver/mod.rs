@@ -8,11 +8,14 @@ mod virtual_memory;
 
 pub use virtual_memory::VirtualMemory;
 
-use crate::ids::{DeviceId, MempoolId};
+use crate::ids::{DeviceId, MempoolId, StreamKey};
 
 /// The driver's "device memory exhausted" (`ACL_ERROR_RT_MEMORY_ALLOCATION`): the only code that means
 /// out of memory; every other code is a failure.
 pub const OUT_OF_MEMORY_CODE: i32 = 207_001;
+
+/// The driver's "not supported" (`ACL_ERROR_RT_FEATURE_NOT_SUPPORT`).
+pub const UNSUPPORTED_CODE: i32 = 207_000;
 
 /// A driver call that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -80,6 +83,14 @@ pub trait Driver: Send + Sync {
     fn event_destroy(&self, event: EventHandle) -> DriverResult<()>;
     /// Records the event behind everything submitted to the stream so far.
     fn event_record(&self, event: EventHandle, stream: StreamToken) -> DriverResult<()>;
+    /// Records the event behind everything submitted so far to a stream named as in an allocation. Fails
+    /// as unsupported where the stream can't be found by that name.
+    fn event_record_fence(
+        &self,
+        device: DeviceId,
+        event: EventHandle,
+        stream: StreamKey,
+    ) -> DriverResult<()>;
     /// Whether the last record has completed. Called under the device lock: must not block.
     fn event_query(&self, event: EventHandle) -> DriverResult<bool>;
     /// Waits for the last record.

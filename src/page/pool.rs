@@ -33,12 +33,9 @@ impl PagePool {
         taken
     }
 
-    /// Takes every handle, with its size.
-    pub fn drain(&mut self) -> Vec<(usize, PhysicalHandle)> {
-        self.bytes = 0;
-        std::mem::take(&mut self.idle)
-            .into_iter()
-            .flat_map(|(size, handles)| handles.into_iter().map(move |handle| (size, handle)))
-            .collect()
+    /// The sizes of which there are idle handles.
+    pub fn sizes(&self) -> impl Iterator<Item = usize> + '_ {
+        let some = self.idle.iter().filter(|(_, handles)| !handles.is_empty());
+        some.map(|(size, _)| *size)
     }
 }

@@ -19,6 +19,8 @@ pub struct FreeList {
     pub virtual_memory: bool,
     /// Unmapped blocks by address; empty for fixed segments.
     pub unmapped: BTreeMap<usize, BlockId>,
+    /// Reserved ranges of addresses.
+    pub ranges: usize,
     /// The free blocks.
     pub free: FreeIndex,
 }
@@ -88,6 +90,7 @@ impl FreeLists {
                 small: offset % 2 == 0,
                 virtual_memory: offset >= 2,
                 unmapped: BTreeMap::new(),
+                ranges: 0,
                 free: FreeIndex::default(),
             };
             match self.lists.get_mut(first.index() + offset) {

@@ -1,8 +1,10 @@
 //! Streams and time: which streams use a block, and the events that must complete before it may be
 //! reused. Bookkeeping only: no driver; depends on ids and the driver's value types.
 
+mod fences;
 mod pending;
 mod uses;
 
+pub use fences::Fences;
 pub use pending::{PendingEvents, PendingUse};
 pub use uses::{StreamUses, Use};

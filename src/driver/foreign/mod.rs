@@ -6,12 +6,9 @@ pub use table::DriverTable;
 
 use super::{
     Driver, DriverError, DriverResult, EventHandle, MemoryInfo, PhysicalHandle, StreamToken,
-    VirtualMemory,
+    UNSUPPORTED_CODE, VirtualMemory,
 };
-use crate::ids::{DeviceId, MempoolId};
-
-/// The runtime's "not supported" (`ACL_ERROR_RT_FEATURE_NOT_SUPPORT`).
-const UNSUPPORTED_CODE: i32 = 207_000;
+use crate::ids::{DeviceId, MempoolId, StreamKey};
 
 /// A [`Driver`] over a [`DriverTable`].
 pub struct ForeignDriver {
@@ -110,6 +107,15 @@ impl Driver for ForeignDriver {
 
     fn event_record(&self, event: EventHandle, stream: StreamToken) -> DriverResult<()> {
         call!(self.event_record(event.0, stream))
+    }
+
+    fn event_record_fence(
+        &self,
+        device: DeviceId,
+        event: EventHandle,
+        stream: StreamKey,
+    ) -> DriverResult<()> {
+        optional_call!(self.event_record_fence(device.0 as i32, event.0, stream.0))
     }
 
     fn event_query(&self, event: EventHandle) -> DriverResult<bool> {

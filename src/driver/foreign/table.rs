@@ -33,10 +33,11 @@ pub struct DriverTable {
     pub pool_malloc: Option<unsafe extern "C" fn(User, i32, u64, u64, usize, *mut usize) -> i32>,
     pub pool_free: Option<unsafe extern "C" fn(User, i32, u64, u64, usize) -> i32>,
     pub context_drop: Option<unsafe extern "C" fn(User, usize)>,
+    pub event_record_fence: Option<unsafe extern "C" fn(User, i32, usize, usize) -> i32>,
 }
 
 // The C++ header asserts the same numbers.
-const _: () = assert!(size_of::<DriverTable>() == 22 * size_of::<usize>());
+const _: () = assert!(size_of::<DriverTable>() == 23 * size_of::<usize>());
 const _: () = assert!(size_of::<StreamToken>() == 16);
 
 // SAFETY: same layout as the C++ struct, trivially copyable on both sides.

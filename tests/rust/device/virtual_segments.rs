@@ -2,34 +2,165 @@
 
 use crate::*;
 
+/// The stream of a key, as an event names it.
+fn token(stream: i64) -> StreamToken {
+    StreamToken {
+        id: stream,
+        device: 0,
+        reserved: 0,
+    }
+}
+
 #[test]
 fn virtual_segments_map_what_is_needed_and_unmap_what_is_idle() {
     let (driver, device) = device_with(GIB, "expandable_segments:True");
-    let a = device.allocate(3 * MIB, S0).expect("fits");
-    let b = device.allocate(3 * MIB, S0).expect("fits");
+    let a = device.allocate(12 * MIB, S0).expect("fits");
+    let b = device.allocate(12 * MIB, S0).expect("fits");
     assert_eq!(
         b,
-        a + 3 * MIB + 16 * 1024,
+        a + 12 * MIB + 16 * 1024,
         "dense but for the base alignment"
     );
-    assert_eq!(driver.mapped_bytes(0), 8 * MIB);
+    assert_eq!(driver.mapped_bytes(0), 32 * MIB);
     device.deallocate(a);
     device.empty_cache(MempoolId::DEFAULT).expect("works");
     // Only the first page holds nothing of b.
-    assert_eq!(driver.mapped_bytes(0), 6 * MIB);
+    assert_eq!(driver.mapped_bytes(0), 24 * MIB);
     let pages = device.pages_under(b).expect("virtual");
     assert_eq!(
         (pages.page_size, pages.addr, pages.handles.len()),
-        (2 * MIB, a + 2 * MIB, 3)
+        (8 * MIB, a + 8 * MIB, 3)
     );
     device.deallocate(b);
     device.empty_virtual_cache().expect("works");
     assert_eq!(
         (driver.mapped_bytes(0), device.idle_physical_bytes()),
-        (0, 6 * MIB)
+        (0, 24 * MIB)
     );
     let calls = driver.calls("malloc_physical");
-    device.allocate(5 * MIB, S0).expect("from idle memory");
+    device.allocate(20 * MIB, S0).expect("from idle memory");
     assert_eq!(driver.calls("malloc_physical"), calls);
+    device.check_consistency().expect("consistent");
+}
+
+/// Blocks of `sizes` MiB less the padding, on one stream.
+fn blocks(device: &DeviceAllocator, sizes: &[usize]) -> Vec<usize> {
+    sizes
+        .iter()
+        .map(|size| device.allocate(size * MIB - 4096, S0).expect("fits"))
+        .collect()
+}
+
+#[test]
+fn idle_pages_move_under_one_range_without_a_device_synchronisation() {
+    let (driver, device) = device_with(256 * MIB, "expandable_segments:True");
+    let held = blocks(&device, &[64, 64, 64, 64]);
+    device.deallocate(held[0]);
+    device.deallocate(held[2]);
+    // 128 MiB are free, in two holes of 64 between blocks that are in use.
+    let big = blocks(&device, &[120])[0];
+    assert!(!held.contains(&big));
+    assert_eq!(driver.calls("synchronize_device"), 0);
+    assert_eq!(
+        driver.calls("malloc_physical"),
+        256 / 8 + 1,
+        "one attempt to get more"
+    );
+    assert_eq!(driver.calls("unmap"), 15);
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn pages_under_running_work_are_waited_for_and_others_are_not() {
+    let (driver, device) = device_with(256 * MIB, "expandable_segments:True");
+    let held = blocks(&device, &[64, 64, 64, 64]);
+    driver.submit(token(0));
+    device.deallocate(held[0]);
+    device.deallocate(held[2]);
+    blocks(&device, &[120]);
+    assert_eq!(driver.calls("event_synchronize"), 1);
+    // The fence passed above covers nothing freed later.
+    driver.submit(token(0));
+    device.deallocate(held[1]);
+    blocks(&device, &[64]);
+    assert_eq!(
+        driver.calls("event_synchronize"),
+        1,
+        "a block that fits needs no wait"
+    );
+    assert_eq!(driver.calls("synchronize_device"), 0);
+}
+
+#[test]
+fn a_block_in_moved_memory_grows_by_the_pages_it_lacks() {
+    let (driver, device) = device_with(256 * MIB, "expandable_segments:True");
+    let held = blocks(&device, &[64, 64, 64, 64]);
+    device.deallocate(held[0]);
+    device.deallocate(held[2]);
+    let big = blocks(&device, &[112])[0];
+    device.deallocate(big);
+    let before = (driver.calls("map"), driver.calls("unmap"));
+    let bigger = blocks(&device, &[120])[0];
+    assert_eq!(bigger, big);
+    assert_eq!(
+        (driver.calls("map"), driver.calls("unmap")),
+        (before.0 + 1, before.1 + 1)
+    );
+}
+
+#[test]
+fn pages_of_another_stream_are_taken_after_its_work() {
+    let (driver, device) = device_with(256 * MIB, "expandable_segments:True");
+    let other = StreamKey(1);
+    let a = device.allocate(200 * MIB, other).expect("fits");
+    driver.submit(token(1));
+    device.deallocate(a);
+    device
+        .allocate(200 * MIB, S0)
+        .expect("the other stream's pages");
+    assert_eq!(driver.calls("event_synchronize"), 1);
+    assert_eq!(driver.calls("synchronize_device"), 0);
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn pages_of_a_private_pool_in_use_stay_where_they_are() {
+    let (driver, device) = device_with(256 * MIB, "expandable_segments:True");
+    let pool = MempoolId {
+        first: 0,
+        second: 7,
+    };
+    device.create_or_incref_pool(pool, false).expect("new");
+    let a = device.allocate_in(200 * MIB, S0, pool, None).expect("fits");
+    device.deallocate(a);
+    device
+        .allocate(200 * MIB, S0)
+        .expect_err("a graph may still use the pool's addresses");
+    device.release_pool(pool).expect("known");
+    device
+        .allocate(200 * MIB, S0)
+        .expect("the pool is out of use");
+    assert!(driver.calls("unmap") >= 18);
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn small_pages_are_exchanged_for_large_ones_and_back() {
+    let (_, device) = device_with(64 * MIB, "expandable_segments:True");
+    let small: Vec<_> = (0..60)
+        .map(|_| device.allocate(MIB - 4096, S0).expect("fits"))
+        .collect();
+    for addr in small {
+        device.deallocate(addr);
+    }
+    let large = device
+        .allocate(56 * MIB - 4096, S0)
+        .expect("small pages are given up");
+    device.deallocate(large);
+    for _ in 0..60 {
+        device
+            .allocate(MIB - 4096, S0)
+            .expect("large pages are given up");
+    }
     device.check_consistency().expect("consistent");
 }

@@ -1,0 +1,28 @@
+// Runtime streams as torch_npu names them: an event must be recorded through its NPUStream.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+#include "torch_npu/csrc/core/npu/NPUStream.h"
+
+namespace npualloc::torch_npu_plugin {
+
+// Thread-safe. torch_npu's streams live as long as the process, so nothing is ever removed.
+class StreamNames {
+ public:
+  // Notes the calling thread's current stream on a device.
+  void note_current(c10::DeviceIndex device);
+  // The stream with this handle of the runtime; nothing when it was never noted.
+  std::optional<c10_npu::NPUStream> find(c10::DeviceIndex device, std::uintptr_t handle);
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::uintptr_t, c10_npu::NPUStream> streams_;
+};
+
+StreamNames& stream_names();
+
+}  // namespace npualloc::torch_npu_plugin

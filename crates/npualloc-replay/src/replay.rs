@@ -1,0 +1,177 @@
+//! One trace on one allocator.
+//!
+//! The traced program's work is modelled so that time matters: each allocation, each use on another
+//! stream and each free puts a task on the stream concerned that touches the block, and the host runs
+//! at most [`LAG`] tasks ahead of the device. A task takes [`TASK_NS`], so that a wait for the device
+//! costs about as much as it would in a device-bound program.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ascendcl::Config;
+use ascendcl::model::cost::{CALL_KINDS, CallKind};
+use npualloc::config::Settings;
+use npualloc::device::DeviceAllocator;
+use npualloc::driver::StreamToken;
+use npualloc::error::AllocError;
+use npualloc::ids::{DeviceId, StreamKey};
+use serde::Serialize;
+
+use crate::device::SimDevice;
+use crate::trace::{Event, Trace};
+
+/// Tasks that the host is ahead of the device.
+pub const LAG: usize = 256;
+/// What a task takes, nanoseconds.
+pub const TASK_NS: u64 = 10_000;
+/// Added by torch_npu to each request, bytes.
+const PAD: usize = 32;
+
+/// What a replay showed. Bytes and nanoseconds.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Outcome {
+    /// The event at which memory ran out, if it did.
+    pub out_of_memory_at: Option<usize>,
+    /// The most device memory held at once, by the device's own count.
+    pub peak_held: u64,
+    /// Calls that obtain, return, map or unmap memory.
+    pub memory_calls: u64,
+    /// Their virtual time.
+    pub memory_ns: u64,
+    /// Device synchronisations by the allocator.
+    pub device_syncs: u64,
+    /// Virtual time that the allocator made the host wait for the device.
+    pub wait_ns: u64,
+    /// Memory calls after the first growth: since the peak of held memory was first reached to 99 %.
+    pub late_calls: u64,
+    /// Counts by kind of call.
+    pub calls: Vec<(&'static str, u64)>,
+    /// Hazards seen by the device.
+    pub hazards: u64,
+    /// Real time of the allocator's and the device's code, an event.
+    pub real_ns_per_event: f64,
+}
+
+const MEMORY_CALLS: &[CallKind] = &[
+    CallKind::Malloc,
+    CallKind::Free,
+    CallKind::ReserveAddress,
+    CallKind::ReleaseAddress,
+    CallKind::MallocPhysical,
+    CallKind::FreePhysical,
+    CallKind::Map,
+    CallKind::Unmap,
+];
+const WAITS: &[CallKind] = &[
+    CallKind::SyncDevice,
+    CallKind::SyncEvent,
+    CallKind::SyncStream,
+];
+
+/// How to replay.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The device.
+    pub device: Config,
+    /// The allocator's settings.
+    pub settings: Settings,
+    /// Recount all bookkeeping every so many events; 0 = never.
+    pub check_every: usize,
+}
+
+/// Replays a trace from an empty allocator.
+pub fn replay(trace: &Trace, setup: &Setup) -> Result<Outcome, AllocError> {
+    let mut config = setup.device.clone();
+    config.stream_depth = LAG;
+    let device = Arc::new(SimDevice::new(config, trace.streams));
+    let allocator = DeviceAllocator::new(DeviceId(0), device.clone(), setup.settings.clone(), PAD)?;
+    let mut blocks: Vec<(usize, u64, u32)> = Vec::with_capacity(trace.blocks as usize);
+    let mut outcome = Outcome::default();
+    let mut watermark = 0;
+    let begin = Instant::now();
+    for (at, event) in trace.events.iter().enumerate() {
+        match *event {
+            Event::Alloc { bytes, stream } => {
+                let addr = if bytes == 0 {
+                    0
+                } else {
+                    match allocator.allocate(bytes as usize, StreamKey(stream as usize)) {
+                        Ok(addr) => addr,
+                        Err(AllocError::OutOfMemory(_)) => {
+                            outcome.out_of_memory_at = Some(at);
+                            break;
+                        }
+                        Err(error) => return Err(error),
+                    }
+                };
+                device.launch(stream, TASK_NS, addr, bytes);
+                blocks.push((addr, bytes, stream));
+            }
+            Event::Free { block } => {
+                let (addr, bytes, stream) = blocks[block as usize];
+                if addr != 0 {
+                    device.launch(stream, TASK_NS, addr, bytes);
+                    let freed = allocator.deallocate(addr);
+                    debug_assert!(freed);
+                }
+            }
+            Event::Use { block, stream } => {
+                let (addr, bytes, _) = blocks[block as usize];
+                if addr != 0 {
+                    device.launch(stream, TASK_NS, addr, bytes);
+                    allocator.record_stream(addr, token(stream));
+                }
+            }
+            Event::SyncStream { stream } => device.sync_stream(stream),
+            Event::SyncDevice => device.sync_device(),
+            Event::EmptyCache => allocator.empty_cache(npualloc::ids::MempoolId::DEFAULT)?,
+            Event::Mark { .. } => {}
+        }
+        if setup.check_every > 0 && at % setup.check_every == 0 {
+            allocator.check_consistency()?;
+        }
+        let held = device.with_sim(|sim| sim.config.capacity - sim.device(0).free());
+        if held > outcome.peak_held {
+            outcome.peak_held = held;
+            if held > watermark {
+                watermark = held + held / 100;
+                outcome.late_calls = device.with_sim(|sim| count(sim, MEMORY_CALLS).0);
+            }
+        }
+    }
+    outcome.real_ns_per_event =
+        begin.elapsed().as_nanos() as f64 / trace.events.len().max(1) as f64;
+    allocator.check_consistency()?;
+    device.with_sim(|sim| {
+        let (calls, ns) = count(sim, MEMORY_CALLS);
+        outcome.memory_calls = calls;
+        outcome.memory_ns = ns;
+        outcome.late_calls = calls - outcome.late_calls;
+        let ledger = &sim.device(0).ledger;
+        outcome.device_syncs = ledger.call(CallKind::SyncDevice).count;
+        outcome.wait_ns = WAITS.iter().map(|kind| ledger.call(*kind).wait_ns).sum();
+        outcome.hazards = ledger.hazard_count;
+        outcome.calls = CALL_KINDS
+            .iter()
+            .map(|kind| (kind.name(), ledger.call(*kind).count))
+            .filter(|(_, count)| *count > 0)
+            .collect();
+    });
+    Ok(outcome)
+}
+
+fn count(sim: &mut ascendcl::Sim, kinds: &[CallKind]) -> (u64, u64) {
+    let ledger = &sim.device(0).ledger;
+    kinds.iter().fold((0, 0), |(count, ns), kind| {
+        let stat = ledger.call(*kind);
+        (count + stat.count, ns + stat.ns)
+    })
+}
+
+fn token(stream: u32) -> StreamToken {
+    StreamToken {
+        id: stream.into(),
+        device: 0,
+        reserved: 0,
+    }
+}

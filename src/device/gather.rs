@@ -1,0 +1,393 @@
+//! Physical memory for a window: idle handles, new ones, and whole idle pages of free blocks, which are
+//! unmapped once the work that used them is known to be over. Never synchronises the device.
+
+use super::DeviceAllocator;
+use super::state::{Request, State};
+use crate::block::BlockState;
+use crate::driver::{DriverError, DriverResult, PhysicalHandle, UNSUPPORTED_CODE};
+use crate::ids::{BlockId, StreamKey};
+use crate::sync::MutexGuard;
+
+/// A free block with whole idle pages.
+#[derive(Debug, Clone, Copy)]
+struct Donor {
+    block: BlockId,
+    addr: usize,
+    stream: StreamKey,
+    /// When it was freed, on the device's clock.
+    freed: u64,
+    page_size: usize,
+    pages: usize,
+}
+
+/// By how much memory held may exceed what was ever needed at once before idle pages are reused instead
+/// of asking for more: this part of it (about 3 %).
+const SLACK: usize = 34;
+/// The least such excess, bytes.
+const MIN_SLACK: usize = 32 << 20;
+
+impl State {
+    /// When a free block was freed, on the device's clock.
+    fn freed_at(&self, id: BlockId) -> u64 {
+        let age = (self.tick as u32).wrapping_sub(self.arena[id].free_since);
+        self.tick.saturating_sub(age.into())
+    }
+
+    /// Free blocks whose pages may be taken for a request: of the default pool and of private pools out
+    /// of use, since a pool in use may be part of a graph that is replayed at its addresses.
+    fn donors(&self) -> Vec<Donor> {
+        let mut donors = Vec::new();
+        for (_, list) in self.lists.iter().filter(|(_, list)| list.virtual_memory) {
+            let in_use = self.pools.get(list.pool).is_some_and(|p| p.use_count > 0);
+            if in_use {
+                continue;
+            }
+            for block in list.free.iter(&self.arena) {
+                let (Some(range), Some(pages)) = (self.idle_pages(block), self.pages_of(block))
+                else {
+                    continue;
+                };
+                donors.push(Donor {
+                    block,
+                    addr: self.arena[block].addr,
+                    stream: list.stream,
+                    freed: self.freed_at(block),
+                    page_size: pages.page_size(),
+                    pages: range.len(),
+                });
+            }
+        }
+        donors
+    }
+
+    /// Whether a donor is what it was before the lock was released.
+    fn is_unchanged(&self, donor: &Donor) -> bool {
+        let block = &self.arena[donor.block];
+        block.state == BlockState::Free
+            && block.addr == donor.addr
+            && self.freed_at(donor.block) <= donor.freed
+    }
+
+    /// Bytes that may be obtained from the driver before idle memory is to be reused.
+    fn room_to_grow(&self, request: &Request) -> usize {
+        let active = self.stats.blocks.active_bytes() as usize + request.size;
+        let needed = self.most_active.max(active);
+        let target = needed + (needed / SLACK).max(MIN_SLACK);
+        target.saturating_sub(self.reserved() + self.growing)
+    }
+
+    /// Bytes that may be obtained from the driver under the process's limit.
+    fn room_under_limit(&self) -> usize {
+        self.limit.map_or(usize::MAX, |limit| {
+            limit.saturating_sub(self.reserved() + self.growing)
+        })
+    }
+}
+
+/// Handles that a thread holds for its window. They count as growing until they are mapped or put back.
+pub(super) struct Gathered {
+    pub handles: Vec<PhysicalHandle>,
+    page_size: usize,
+    wanted: usize,
+}
+
+impl Gathered {
+    fn missing(&self) -> usize {
+        self.wanted - self.handles.len()
+    }
+}
+
+impl DeviceAllocator {
+    /// Collects `wanted` handles for pages of `page_size` bytes. Returns what it has when there is no
+    /// more, and the failure, if one ended it.
+    pub(super) fn gather(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        request: &Request,
+        page_size: usize,
+        wanted: usize,
+    ) -> (Gathered, Option<DriverError>) {
+        let mut got = Gathered {
+            handles: Vec::with_capacity(wanted),
+            page_size,
+            wanted,
+        };
+        let outcome = self.gather_into(state, request, &mut got);
+        (got, outcome.err())
+    }
+
+    fn gather_into(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        request: &Request,
+        got: &mut Gathered,
+    ) -> DriverResult<()> {
+        let active = state.stats.blocks.active_bytes() as usize + request.size;
+        state.most_active = state.most_active.max(active);
+        let capturing = self.in_capture(state);
+        self.take_idle(state, got);
+        // New memory, as long as little is idle.
+        if !state.device_full {
+            let room = state.room_to_grow(request) / got.page_size;
+            self.obtain(state, got, room)?;
+        }
+        if got.missing() == 0 {
+            return Ok(());
+        }
+        // Idle pages whose last use is over.
+        if !capturing {
+            self.poll_fences(state);
+        }
+        self.unmap_donors(state, got)?;
+        // Idle pages after a wait for the stream that used them.
+        while got.missing() > 0 && !capturing && self.await_fence(state, got, request)? {
+            self.unmap_donors(state, got)?;
+        }
+        // The device may have room again.
+        if got.missing() > 0 {
+            self.free_other_sizes(state, got.page_size, got.missing() * got.page_size)?;
+            self.obtain(state, got, usize::MAX)?;
+        }
+        if !capturing {
+            self.record_fences(state, request);
+        }
+        Ok(())
+    }
+
+    /// Handles given up: they back no address.
+    pub(super) fn put_back(&self, state: &mut State, got: Gathered) {
+        state.growing -= got.handles.len() * got.page_size;
+        for handle in got.handles {
+            state.pages.put(got.page_size, handle);
+        }
+    }
+
+    fn take_idle(&self, state: &mut State, got: &mut Gathered) {
+        let idle = state.pages.take(got.page_size, got.missing());
+        state.growing += idle.len() * got.page_size;
+        got.handles.extend(idle);
+    }
+
+    /// Asks the driver for handles, at most `room` of them.
+    fn obtain(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        got: &mut Gathered,
+        room: usize,
+    ) -> DriverResult<()> {
+        let limit = state.room_under_limit() / got.page_size;
+        let count = got.missing().min(room).min(limit);
+        let Some(driver) = self.driver.virtual_memory() else {
+            return Ok(());
+        };
+        if count == 0 {
+            return Ok(());
+        }
+        let page_size = got.page_size;
+        state.growing += count * page_size;
+        let (handles, failure) = MutexGuard::unlocked(state, || {
+            let mut handles = Vec::with_capacity(count);
+            for _ in 0..count {
+                match driver.malloc_physical(
+                    self.id,
+                    page_size,
+                    page_size == super::mapping::HUGE_PAGE,
+                ) {
+                    Ok(handle) => handles.push(handle),
+                    Err(error) => return (handles, Some(error)),
+                }
+            }
+            (handles, None)
+        });
+        state.growing -= (count - handles.len()) * page_size;
+        got.handles.extend(handles);
+        match failure {
+            None => {
+                state.device_full = false;
+                Ok(())
+            }
+            Some(error) if error.is_out_of_memory() => {
+                state.device_full = true;
+                Ok(())
+            }
+            Some(error) => Err(error),
+        }
+    }
+
+    /// Unmaps pages of donors whose last use is over.
+    fn unmap_donors(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        got: &mut Gathered,
+    ) -> DriverResult<()> {
+        let mut donors = state.donors();
+        donors.retain(|donor| {
+            donor.page_size == got.page_size && donor.freed <= state.fences.completed(donor.stream)
+        });
+        // The smallest serve the fewest requests as they are.
+        donors.sort_unstable_by_key(|d| (d.pages, d.freed, d.addr));
+        for donor in donors {
+            if got.missing() == 0 {
+                break;
+            }
+            if state.is_unchanged(&donor) {
+                self.unmap_block(state, donor.block, Some(got.missing() * got.page_size))?;
+                self.take_idle(state, got);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until more donors' last use is over: those of the request's stream first. False when no
+    /// stream has any.
+    fn await_fence(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        got: &Gathered,
+        request: &Request,
+    ) -> DriverResult<bool> {
+        let mut donors = state.donors();
+        donors.retain(|donor| {
+            donor.page_size == got.page_size && donor.freed > state.fences.completed(donor.stream)
+        });
+        // The oldest that add up, of one stream.
+        donors.sort_unstable_by_key(|d| (d.stream != request.stream, d.stream, d.freed));
+        let Some(first) = donors.first().copied() else {
+            return Ok(false);
+        };
+        let mut pages = 0;
+        let mut tick = first.freed;
+        for donor in donors
+            .iter()
+            .take_while(|donor| donor.stream == first.stream)
+        {
+            if pages >= got.missing() {
+                break;
+            }
+            pages += donor.pages;
+            tick = donor.freed;
+        }
+        match self.wait_for(state, first.stream, tick) {
+            // The last resort will wait for the device.
+            Err(error) if error.code == UNSUPPORTED_CODE => Ok(false),
+            waited => waited.map(|()| true),
+        }
+    }
+
+    /// Waits until everything freed on a stream up to `tick` is out of use.
+    fn wait_for(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        stream: StreamKey,
+        tick: u64,
+    ) -> DriverResult<()> {
+        let mut waiting = state.fences.take_until(stream, tick);
+        if waiting.is_empty() {
+            self.record_fence(state, stream)?;
+            waiting = state.fences.take_until(stream, tick);
+        }
+        let Some(&(covers, last)) = waiting.last() else {
+            // Another thread waits for it.
+            return Ok(());
+        };
+        let waited = MutexGuard::unlocked(state, || self.driver.event_synchronize(last));
+        for (_, event) in waiting {
+            state.idle_events.push(event);
+        }
+        waited?;
+        state.fences.complete(stream, covers);
+        Ok(())
+    }
+
+    /// Records an event on a stream, behind everything freed on it so far.
+    fn record_fence(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        stream: StreamKey,
+    ) -> DriverResult<()> {
+        let tick = state.tick;
+        let event = state.idle_events.pop();
+        let event = MutexGuard::unlocked(state, || {
+            let event = match event {
+                Some(event) => event,
+                None => self.driver.event_create(self.id)?,
+            };
+            match self.driver.event_record_fence(self.id, event, stream) {
+                Ok(()) => Ok(event),
+                Err(error) => {
+                    let _ = self.driver.event_destroy(event);
+                    Err(error)
+                }
+            }
+        })?;
+        state.fences.push(stream, tick, event);
+        Ok(())
+    }
+
+    /// Looks which fences have been passed.
+    fn poll_fences(&self, state: &mut State) {
+        let heads: Vec<_> = state.fences.heads().collect();
+        for (stream, mut event) in heads {
+            while matches!(self.driver.event_query(event), Ok(true)) {
+                if let Some(done) = state.fences.pop(stream) {
+                    state.idle_events.push(done);
+                }
+                match state.fences.heads().find(|(of, _)| *of == stream) {
+                    Some((_, next)) => event = next,
+                    None => break,
+                }
+            }
+        }
+    }
+
+    /// Records a fence on the request's stream, so that a later miss need not wait for what is free now.
+    /// A failure does no harm: that miss will wait.
+    fn record_fences(&self, state: &mut MutexGuard<'_, State>, request: &Request) {
+        let stream = request.stream;
+        if state.fences.has_room(stream) && state.fences.recorded(stream) + FENCE_STEP <= state.tick
+        {
+            let _ = self.record_fence(state, stream);
+        }
+    }
+
+    /// Returns idle memory in pages of other sizes to the driver, so that it can be had in this one.
+    fn free_other_sizes(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        page_size: usize,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        let mut donors = state.donors();
+        donors.retain(|donor| donor.page_size != page_size);
+        let mut freed = 0;
+        for donor in donors {
+            if freed >= bytes {
+                break;
+            }
+            if donor.freed > state.fences.completed(donor.stream) {
+                if self.in_capture(state) {
+                    continue;
+                }
+                match self.wait_for(state, donor.stream, donor.freed) {
+                    Err(error) if error.code == UNSUPPORTED_CODE => continue,
+                    waited => waited?,
+                }
+            }
+            if state.is_unchanged(&donor) {
+                freed += self.unmap_block(state, donor.block, Some(bytes - freed))?;
+            }
+        }
+        let idle: Vec<usize> = state
+            .pages
+            .sizes()
+            .filter(|size| *size != page_size)
+            .collect();
+        for size in idle {
+            self.free_pages(state, size, bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// Frees between two fences that are recorded ahead.
+const FENCE_STEP: u64 = 32;

@@ -1,0 +1,215 @@
+//! Unmapping idle pages of virtual segments, and returning physical memory and addresses to the driver.
+//! The block being changed is busy, so the driver is called with the lock released.
+
+use std::ops::Range;
+
+use super::DeviceAllocator;
+use super::state::State;
+use crate::driver::{DriverError, PhysicalHandle};
+use crate::error::Result;
+use crate::history::Action;
+use crate::ids::{BlockId, MempoolId, PoolId, SegmentId};
+use crate::sync::MutexGuard;
+
+impl DeviceAllocator {
+    /// Unmaps the whole pages of free blocks, least recently freed first, until `enough` bytes of
+    /// physical memory are idle, or all. The device must have been synchronised since `tick`. The
+    /// memory stays in the page pool.
+    pub(super) fn unmap_idle(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        enough: Option<usize>,
+        tick: u64,
+        releasable: impl Fn(&State, PoolId) -> bool,
+    ) -> Result<usize> {
+        let mut candidates: Vec<(u32, usize, BlockId)> = Vec::new();
+        for (_, list) in state.lists.iter().filter(|(_, list)| list.virtual_memory) {
+            if !releasable(state, list.pool) {
+                continue;
+            }
+            for id in list.free.iter(&state.arena) {
+                let block = &state.arena[id];
+                let age = (tick as u32).wrapping_sub(block.free_since);
+                // Freed since the device was synchronised: may still be in use.
+                if age <= u32::MAX / 2 && state.idle_pages(id).is_some() {
+                    candidates.push((u32::MAX - age, block.addr, id));
+                }
+            }
+        }
+        candidates.sort_unstable();
+        let mut released = 0;
+        for (_, addr, id) in candidates {
+            let left = enough.map(|enough| enough.saturating_sub(released));
+            if left == Some(0) {
+                break;
+            }
+            // Other threads may have taken it meanwhile.
+            let block = &state.arena[id];
+            let fresh = (tick as u32).wrapping_sub(block.free_since) > u32::MAX / 2;
+            if block.state == crate::block::BlockState::Free && block.addr == addr && !fresh {
+                released += self.unmap_block(state, id, left)?;
+            }
+        }
+        Ok(released)
+    }
+
+    /// Unmaps whole pages of a free block, the last ones first, at most as many as `enough` bytes need.
+    pub(super) fn unmap_block(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        id: BlockId,
+        enough: Option<usize>,
+    ) -> std::result::Result<usize, DriverError> {
+        let Some(driver) = self.driver.virtual_memory() else {
+            return Ok(0);
+        };
+        let Some(mut range) = state.idle_pages(id) else {
+            return Ok(0);
+        };
+        let Some(pages) = state.pages_of(id) else {
+            return Ok(0);
+        };
+        let page_size = pages.page_size();
+        if let Some(enough) = enough {
+            range.start = range
+                .start
+                .max(range.end.saturating_sub(enough.div_ceil(page_size)));
+        }
+        let targets: Vec<(usize, usize)> = range.map(|page| (page, pages.addr_of(page))).collect();
+        state.occupy(id);
+        let (count, failure) = MutexGuard::unlocked(state, || {
+            for (done, (_, addr)) in targets.iter().enumerate() {
+                if let Err(error) = driver.unmap(self.id, *addr) {
+                    return (done, Some(error));
+                }
+            }
+            (targets.len(), None)
+        });
+        let pages: Vec<usize> = targets[..count].iter().map(|(page, _)| *page).collect();
+        state.note_unmapped(id, &pages);
+        state.settle(id);
+        failure.map_or(Ok(count * page_size), Err)
+    }
+
+    /// Frees idle physical memory, at least `enough` bytes of it, or all.
+    pub(super) fn free_idle_pages(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        enough: Option<usize>,
+    ) -> Result<()> {
+        let sizes: Vec<usize> = state.pages.sizes().collect();
+        let mut left = enough.unwrap_or(usize::MAX);
+        for size in sizes {
+            left = left.saturating_sub(self.free_pages(state, size, left)?);
+        }
+        Ok(())
+    }
+
+    /// Frees idle handles of one size, at least `enough` bytes of them, or all there are. Returns the
+    /// bytes.
+    pub(super) fn free_pages(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        page_size: usize,
+        enough: usize,
+    ) -> std::result::Result<usize, DriverError> {
+        let Some(driver) = self.driver.virtual_memory() else {
+            return Ok(0);
+        };
+        let idle = state.pages.take(page_size, enough.div_ceil(page_size));
+        let count = idle.len();
+        let mut failed = Vec::new();
+        let mut failure = None;
+        MutexGuard::unlocked(state, || {
+            for handle in idle {
+                if let Err(error) = driver.free_physical(self.id, handle) {
+                    failed.push(handle);
+                    failure = Some(error);
+                }
+            }
+        });
+        let freed = (count - failed.len()) * page_size;
+        if freed > 0 {
+            state.device_full = false;
+        }
+        state.keep_idle(page_size, failed);
+        failure.map_or(Ok(freed), Err)
+    }
+
+    /// Gives back the addresses of virtual segments without memory.
+    pub(super) fn release_empty_ranges(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        pool: MempoolId,
+    ) -> Result<()> {
+        let Some(driver) = self.driver.virtual_memory() else {
+            return Ok(());
+        };
+        let empty: Vec<SegmentId> = state
+            .segments
+            .iter()
+            .filter(|(_, segment)| {
+                pool == MempoolId::DEFAULT || state.pools.id_of(segment.pool) == pool
+            })
+            .filter(|(_, segment)| state.is_all_unmapped(segment.first))
+            .map(|(id, _)| id)
+            .collect();
+        for id in empty {
+            let Some(segment) = state.remove_virtual_segment(id) else {
+                continue;
+            };
+            state.pools.hold(segment.pool);
+            let released =
+                MutexGuard::unlocked(state, || driver.release_address(self.id, segment.addr));
+            state.pools.unhold(segment.pool);
+            if let Err(error) = released {
+                state.restore_virtual_segment(segment);
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn keep_idle(&mut self, page_size: usize, handles: Vec<PhysicalHandle>) {
+        for handle in handles {
+            self.pages.put(page_size, handle);
+        }
+    }
+
+    /// The pages that lie entirely in a block; `None` when there are none.
+    pub(super) fn idle_pages(&self, id: BlockId) -> Option<Range<usize>> {
+        let block = &self.arena[id];
+        Some(self.pages_of(id)?.within(block.addr, block.end())).filter(|range| !range.is_empty())
+    }
+
+    fn is_all_unmapped(&self, id: BlockId) -> bool {
+        let block = &self.arena[id];
+        block.state == crate::block::BlockState::Unmapped && !block.is_split()
+    }
+
+    fn note_unmapped(&mut self, busy: BlockId, unmapped: &[usize]) {
+        if unmapped.is_empty() {
+            return;
+        }
+        let (segment, list) = (self.arena[busy].segment, self.arena[busy].list);
+        let small = self.lists[list].small;
+        let Some(pages) = self.pages_mut(segment) else {
+            return;
+        };
+        let handles: Vec<_> = unmapped
+            .iter()
+            .filter_map(|page| pages.clear(*page))
+            .collect();
+        let (addr, page_size) = (pages.addr_of(unmapped[0]), pages.page_size());
+        let bytes = handles.len() * page_size;
+        self.keep_idle(page_size, handles);
+        self.stats.reserved_bytes.decrease(small, bytes as i64);
+        self.stats.num_device_free += 1;
+        let pool = self.lists[list].pool;
+        self.pools.count_mapped(pool, small, -(bytes as i64));
+        let context = self.history.segments.get(&segment).cloned();
+        self.trace_range(Action::SegmentUnmap, list, addr, bytes, context);
+    }
+}

@@ -1,0 +1,216 @@
+//! Where in its list's address ranges a request is served by mapping memory: the window that needs the
+//! fewest pages. Pure.
+//!
+//! ```text
+//! run      | free A     | unmapped       | free B |   (between blocks that are in use)
+//! windows  |=========>  .                .        |   from A to the right
+//!          |            .         <===============|   from the end of B to the left
+//!          |            |=========>      .        |   in unmapped addresses alone
+//!          |            .     |=========>.        |   the same, with a gap on its left
+//! ```
+//!
+//! Memory moved from elsewhere goes where it leaves unmapped addresses beside it: a block that is freed
+//! there can later grow by the pages that a larger request lacks, instead of being gathered anew.
+
+use super::state::{Request, State};
+use crate::block::BlockState;
+use crate::ids::BlockId;
+use crate::size::{ROUND_LARGE, align_up};
+
+/// Where to map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Window {
+    /// The block that holds the start: free or unmapped.
+    pub first: BlockId,
+    /// Where it starts; inside an unmapped block on a page boundary.
+    pub start: usize,
+    /// Bytes from the start on; more than requested where the start is not aligned as configured.
+    pub size: usize,
+    /// Pages to be mapped.
+    pub pages: usize,
+    /// Unmapped addresses are left on both sides.
+    pub apart: bool,
+}
+
+/// One block of a run.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    id: BlockId,
+    addr: usize,
+    end: usize,
+    mapped: bool,
+}
+
+impl State {
+    /// The window for a request that needs the fewest pages; the lowest of equal ones. With `apart`, one
+    /// in unmapped addresses alone keeps a gap on its left where there is room.
+    pub(super) fn find_window(&self, request: &Request, apart: bool) -> Option<Window> {
+        let mut best: Option<Window> = None;
+        let mut run = Vec::new();
+        let mut done = 0;
+        for (&addr, &id) in &self.lists[request.list].unmapped {
+            if addr < done {
+                continue;
+            }
+            self.collect_run(id, &mut run);
+            done = run.last().map_or(addr, |part: &Part| part.end);
+            self.windows_of(&run, request, apart, &mut |window| {
+                let key = |window: &Window| (window.pages, !window.apart);
+                if best.is_none_or(|best| key(&window) < key(&best)) {
+                    best = Some(window);
+                }
+            });
+        }
+        best
+    }
+
+    /// The free and unmapped neighbours around a block, left to right.
+    fn collect_run(&self, id: BlockId, run: &mut Vec<Part>) {
+        let usable = |id: BlockId| {
+            let state = self.arena[id].state;
+            matches!(state, BlockState::Free | BlockState::Unmapped)
+        };
+        let mut first = id;
+        while let Some(prev) = self.arena[first].prev.some().filter(|&prev| usable(prev)) {
+            first = prev;
+        }
+        run.clear();
+        let mut next = Some(first);
+        while let Some(id) = next.filter(|&id| usable(id)) {
+            let block = &self.arena[id];
+            run.push(Part {
+                id,
+                addr: block.addr,
+                end: block.end(),
+                mapped: block.state == BlockState::Free,
+            });
+            next = block.next.some();
+        }
+    }
+
+    fn windows_of(
+        &self,
+        run: &[Part],
+        request: &Request,
+        apart: bool,
+        offer: &mut impl FnMut(Window),
+    ) {
+        let Some(pages) = run.first().and_then(|part| self.pages_of(part.id)) else {
+            return;
+        };
+        let page = pages.page_size();
+        let base = pages.addr_of(0);
+        let page_start = |addr: usize| base + (addr - base) / page * page;
+        let align = self.settings.base_addr_aligned_size;
+        let aligned = |start: usize| {
+            if request.size >= ROUND_LARGE && align != 0 {
+                align_up(start, align) - start + request.size
+            } else {
+                request.size
+            }
+        };
+        let end = run.last().map_or(0, |part| part.end);
+        let mut offer_at = |at: usize, start: usize, apart: bool| {
+            let size = aligned(start);
+            if start + size > end {
+                return;
+            }
+            let missing = run[at..]
+                .iter()
+                .take_while(|part| part.addr < start + size)
+                .filter(|part| !part.mapped)
+                .map(|part| {
+                    let from = page_start(part.addr.max(start));
+                    let to = part.end.min(start + size);
+                    (to - from).div_ceil(page)
+                })
+                .sum();
+            offer(Window {
+                first: run[at].id,
+                start,
+                size,
+                pages: missing,
+                apart,
+            });
+        };
+        for (at, part) in run.iter().enumerate() {
+            if part.mapped {
+                offer_at(at, part.addr, false);
+                // To the left from its end, into unmapped addresses.
+                if at > 0 && part.end - run[0].addr > request.size {
+                    let start = page_start(part.end - request.size);
+                    let left = run[..at]
+                        .iter()
+                        .rposition(|it| !it.mapped && it.addr <= start && start < it.end);
+                    if let Some(left) = left {
+                        offer_at(left, start, false);
+                    }
+                }
+                continue;
+            }
+            if at > 0 && run[at - 1].mapped {
+                // From the left neighbour on is never worse.
+                if !apart {
+                    continue;
+                }
+            } else if !apart {
+                offer_at(at, part.addr, false);
+                continue;
+            }
+            let gap = (request.size * 2).max(GAP).next_multiple_of(page);
+            if part.end - part.addr >= 2 * gap + request.size {
+                offer_at(at, part.addr + gap, true);
+            } else if at == 0 || !run[at - 1].mapped {
+                offer_at(at, part.addr, false);
+            }
+        }
+    }
+
+    /// Takes a window out of circulation as one busy block. Its pages can then be changed with the lock
+    /// released. Ends with [`Self::settle`].
+    pub(super) fn occupy_window(&mut self, window: &Window) -> BlockId {
+        let mut first = window.first;
+        let offset = window.start - self.arena[first].addr;
+        let unmapped = self.arena[first].state == BlockState::Unmapped;
+        self.occupy(first);
+        if offset > 0 && unmapped {
+            // What is left of the window stays unmapped.
+            let left = self.split_front(first, offset);
+            self.arena[left].state = BlockState::Busy;
+            self.busy += 1;
+            self.settle(left);
+        }
+        // Memory that is mapped now counts as freed when the youngest part was.
+        let mut latest = (!unmapped).then_some(self.arena[first].free_since);
+        while self.arena[first].size < window.size {
+            let next = self.arena[first].next;
+            if self.arena[next].state == BlockState::Free {
+                let since = self.arena[next].free_since;
+                latest = Some(latest.map_or(since, |latest| self.later(latest, since)));
+            }
+            self.occupy(next);
+            self.arena.merge_right(first, next);
+            self.busy -= 1;
+        }
+        self.arena[first].free_since = latest.unwrap_or(0);
+        // Cut an unmapped end back to the pages needed.
+        let (addr, whole) = (self.arena[first].addr, self.arena[first].size);
+        let (end, tail_unmapped) = self.pages_of(first).map_or((addr + whole, false), |pages| {
+            let end = pages.addr_of(pages.touching(addr, addr + window.size).end);
+            let last = pages.page_of(addr + whole - 1);
+            (end, end < addr + whole && !pages.is_mapped(last))
+        });
+        if tail_unmapped {
+            let busy = self.split_front(first, end - addr);
+            self.arena[busy].state = BlockState::Busy;
+            self.arena[busy].free_since = self.arena[first].free_since;
+            self.busy += 1;
+            self.settle(first);
+            first = busy;
+        }
+        first
+    }
+}
+
+/// The least gap left of moved memory, bytes.
+const GAP: usize = 64 << 20;

@@ -1,0 +1,110 @@
+//! How far each stream is known to have come: which of the frees made on it happened before work that
+//! has completed. Memory freed up to there can be unmapped without waiting.
+
+use std::collections::VecDeque;
+
+use crate::driver::EventHandle;
+use crate::ids::StreamKey;
+
+/// Events outstanding for one stream at the most; a newer one tells more than those before it.
+const MAX_OUTSTANDING: usize = 8;
+
+#[derive(Debug)]
+struct StreamFences {
+    stream: StreamKey,
+    /// Everything freed up to this tick of the device's clock is out of use.
+    completed: u64,
+    /// The clock when the latest event was recorded.
+    recorded: u64,
+    /// Events recorded behind the frees up to a tick, oldest first.
+    outstanding: VecDeque<(u64, EventHandle)>,
+}
+
+/// The fences of a device's streams.
+#[derive(Debug, Default)]
+pub struct Fences {
+    streams: Vec<StreamFences>,
+}
+
+impl Fences {
+    fn find(&self, stream: StreamKey) -> Option<&StreamFences> {
+        self.streams.iter().find(|fences| fences.stream == stream)
+    }
+
+    fn of(&mut self, stream: StreamKey) -> &mut StreamFences {
+        let at = match self.streams.iter().position(|f| f.stream == stream) {
+            Some(at) => at,
+            None => {
+                self.streams.push(StreamFences {
+                    stream,
+                    completed: 0,
+                    recorded: 0,
+                    outstanding: VecDeque::new(),
+                });
+                self.streams.len() - 1
+            }
+        };
+        &mut self.streams[at]
+    }
+
+    /// What was freed on the stream up to this tick is out of use.
+    pub fn completed(&self, stream: StreamKey) -> u64 {
+        self.find(stream).map_or(0, |fences| fences.completed)
+    }
+
+    /// The clock when the stream's latest event was recorded.
+    pub fn recorded(&self, stream: StreamKey) -> u64 {
+        self.find(stream).map_or(0, |fences| fences.recorded)
+    }
+
+    /// Whether another event may be recorded on the stream.
+    pub fn has_room(&self, stream: StreamKey) -> bool {
+        self.find(stream)
+            .is_none_or(|fences| fences.outstanding.len() < MAX_OUTSTANDING)
+    }
+
+    /// An event was recorded on the stream behind everything freed up to `tick`.
+    pub fn push(&mut self, stream: StreamKey, tick: u64, event: EventHandle) {
+        let fences = self.of(stream);
+        fences.recorded = fences.recorded.max(tick);
+        fences.outstanding.push_back((tick, event));
+    }
+
+    /// The streams' oldest outstanding events.
+    pub fn heads(&self) -> impl Iterator<Item = (StreamKey, EventHandle)> + '_ {
+        self.streams
+            .iter()
+            .filter_map(|f| Some((f.stream, f.outstanding.front()?.1)))
+    }
+
+    /// Takes the stream's oldest outstanding event out: it has completed.
+    pub fn pop(&mut self, stream: StreamKey) -> Option<EventHandle> {
+        let fences = self.of(stream);
+        let (tick, event) = fences.outstanding.pop_front()?;
+        fences.completed = fences.completed.max(tick);
+        Some(event)
+    }
+
+    /// Takes out the oldest outstanding event that covers `tick`, and those before it; the caller waits
+    /// for the last. Nothing counts as completed yet.
+    pub fn take_until(&mut self, stream: StreamKey, tick: u64) -> Vec<(u64, EventHandle)> {
+        let outstanding = &mut self.of(stream).outstanding;
+        let Some(at) = outstanding.iter().position(|(covers, _)| *covers >= tick) else {
+            return Vec::new();
+        };
+        outstanding.drain(..=at).collect()
+    }
+
+    /// Everything freed on the stream up to `tick` is out of use.
+    pub fn complete(&mut self, stream: StreamKey, tick: u64) {
+        let fences = self.of(stream);
+        fences.completed = fences.completed.max(tick);
+    }
+
+    /// Everything freed on any stream up to `tick` is out of use: the device was synchronised.
+    pub fn complete_all(&mut self, tick: u64) {
+        for fences in &mut self.streams {
+            fences.completed = fences.completed.max(tick);
+        }
+    }
+}
