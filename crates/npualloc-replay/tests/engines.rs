@@ -78,7 +78,10 @@ fn growing_tensors_fit_a_device_little_larger_than_they_are() {
     assert!(moved < 16 * 200, "{moved} calls to move memory");
     let fixed = run(&trace, "expandable_segments:False", capacity, Alias::Refuse);
     let pressed = fixed.out_of_memory_at.is_some() || fixed.device_syncs > 0;
-    assert!(pressed, "the capacity presses nobody: the test shows nothing");
+    assert!(
+        pressed,
+        "the capacity presses nobody: the test shows nothing"
+    );
 }
 
 #[test]
