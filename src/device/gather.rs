@@ -23,8 +23,8 @@ struct Donor {
 /// By how much memory held may exceed what was ever needed at once before idle pages are reused instead
 /// of asking for more: this part of it (about 3 %).
 const SLACK: usize = 34;
-/// The least such excess, bytes.
-const MIN_SLACK: usize = 32 << 20;
+/// The least such excess, bytes: in a small working set moving pages would cost more than it saves.
+const MIN_SLACK: usize = 256 << 20;
 
 impl State {
     /// When a free block was freed, on the device's clock.
