@@ -89,6 +89,8 @@ pub(super) struct Gathered {
     pub handles: Vec<PhysicalHandle>,
     page_size: usize,
     wanted: usize,
+    /// How many the driver was asked for.
+    fresh: usize,
 }
 
 impl Gathered {
@@ -111,6 +113,7 @@ impl DeviceAllocator {
             handles: Vec::with_capacity(wanted),
             page_size,
             wanted,
+            fresh: 0,
         };
         let outcome = self.gather_into(state, request, &mut got);
         (got, outcome.err())
@@ -154,11 +157,17 @@ impl DeviceAllocator {
         Ok(())
     }
 
-    /// Handles given up: they back no address.
-    pub(super) fn put_back(&self, state: &mut State, got: Gathered) {
-        state.growing -= got.handles.len() * got.page_size;
+    /// Handles given up: those that were idle before are again, new ones go back to the driver.
+    pub(super) fn put_back(&self, state: &mut MutexGuard<'_, State>, got: Gathered) {
+        let page_size = got.page_size;
+        let fresh = got.fresh.min(got.handles.len());
+        state.growing -= got.handles.len() * page_size;
         for handle in got.handles {
-            state.pages.put(got.page_size, handle);
+            state.pages.put(page_size, handle);
+        }
+        if fresh > 0 {
+            // A handle that can't be freed stays idle.
+            let _ = self.free_pages(state, page_size, fresh * page_size);
         }
     }
 
@@ -200,6 +209,7 @@ impl DeviceAllocator {
             (handles, None)
         });
         state.growing -= (count - handles.len()) * page_size;
+        got.fresh += handles.len();
         got.handles.extend(handles);
         match failure {
             None => {

@@ -26,12 +26,12 @@ def test_zero_means_cached(run_both):
     assert subject.value == stock.value
 
 
-@pytest.mark.parametrize("value", ["2"])
-def test_bad_values_are_refused(run_both, value):
-    env = {"PYTORCH_NO_NPU_MEMORY_CACHING": value}
-    stock, subject = run_both("interfaces:used", fresh=True, env=env)
-    for outcome in (stock, subject):
-        assert outcome.error is not None
-    assert "should be 0 or 1" in stock.error.message
+def test_bad_values_are_refused(processes, subject):
+    """The stock allocator takes every value but 0 for 1."""
+    env = {"PYTORCH_NO_NPU_MEMORY_CACHING": "2"}
+    if subject == "stock":
+        pytest.skip("the stock allocator takes every value but 0 for 1")
+    outcome = processes.run("interfaces:used", subject, fresh=True, env=env)
+    assert outcome.error is not None
     # The plug-in says so when it is loaded, torch with the reason as the cause.
-    assert "should be 0 or 1" in subject.error.message + subject.error.trace
+    assert "should be 0 or 1" in outcome.error.message + outcome.error.trace
