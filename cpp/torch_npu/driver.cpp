@@ -372,6 +372,7 @@ DriverTable idle_driver_table() {
   table.event_create = &event_create_fn;
   table.event_destroy = &event_destroy_fn;
   table.event_record = &event_record_fn;
+  table.event_record_fence = &event_record_fence_fn;
   table.event_query = &event_query_fn;
   table.event_synchronize = &event_synchronize_fn;
   table.run_free_callbacks = &run_free_callbacks_fn;

@@ -78,3 +78,11 @@ def test_a_full_device_is_used_to_the_end(run_both):
     assert subject.value["large"] == 300 * MIB
     assert subject.value["num_ooms"] == 1
     assert subject.value == stock.value
+
+
+def test_memory_moves_without_waiting_for_the_device(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator waits for the device and unmaps everything")
+    value = run("virtual:moved", env=VIRTUAL | SMALL).value
+    assert value["unmapped"] > 0
+    assert (value["synchronisations"], value["retries"]) == (0, 0)

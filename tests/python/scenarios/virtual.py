@@ -160,3 +160,20 @@ def full():
     except torch.OutOfMemoryError as reason:
         error = str(reason)[:55]
     return {"large": large.nbytes, "error": error, **pick(stats(), *NAMES[:3], "num_ooms")}
+
+
+def moved():
+    """Memory moves to where a request lacks it, without waiting for the device."""
+    tensors = [allocate(90 * MIB) for _ in range(10)]
+    for tensor in tensors:
+        tensor.zero_()
+    for index in (1, 3, 5, 7):
+        tensors[index] = None
+    before = calls("aclrtSynchronizeDevice")
+    large = allocate(300 * MIB)
+    large.zero_()
+    return {
+        "synchronisations": calls("aclrtSynchronizeDevice") - before,
+        "retries": stats()["num_alloc_retries"],
+        "unmapped": calls("aclrtUnmapMem"),
+    }
