@@ -16,6 +16,10 @@ class Hazard(ctypes.Structure):
                 ("addr", ctypes.c_uint64), ("len", ctypes.c_uint64), ("time", ctypes.c_uint64)]
 
 
+class CallStat(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("count", "failed", "ns", "waitNs")]
+
+
 class Device:
     """Device 0, from when this is made or from its last `findings`."""
 
@@ -40,6 +44,13 @@ class Device:
             found.append(f"{left} bytes were not given back")
         self._sim.cannSimResetStats(0)
         return found
+
+    def waits(self):
+        """How often the host waited for an event."""
+        stat = CallStat()
+        # No such call yet is none.
+        self._sim.cannSimGetCallStat(0, b"aclrtSynchronizeEvent", ctypes.byref(stat))
+        return stat.count
 
     def _stats(self):
         stats = Stats()

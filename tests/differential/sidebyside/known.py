@@ -5,6 +5,7 @@ MAY_DIFFER = (
     "reserved_bytes", "segment", "inactive_split", "inactive_split_bytes", "oversize_segments",
     "oversize_allocations",
     "num_device_alloc", "num_device_free", "num_sync_all_streams", "max_split_size",
+    "waits",
 )
 #: Statistics that follow from which free block serves a request, and so may
 #: differ once a retry has returned different segments to the driver.

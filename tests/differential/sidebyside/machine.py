@@ -131,7 +131,7 @@ class Machine:
 
     def _figures(self, detailed):
         stats = C._npu_memoryStats(0)
-        flat = {}
+        flat = {"waits": self.device.waits()}
         for kind, value in stats.items():
             if not isinstance(value, dict):
                 flat[kind] = value

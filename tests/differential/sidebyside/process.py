@@ -17,7 +17,8 @@ FREE_CALLS = ";".join(
     for call in (
         "aclrtMalloc", "aclrtFree", "aclrtGetMemInfo", "aclrtReserveMemAddress",
         "aclrtReleaseMemAddress", "aclrtMallocPhysical", "aclrtFreePhysical", "aclrtMapMem",
-        "aclrtUnmapMem", "aclrtCreateEvent", "aclrtQueryEventStatus", "aclrtSynchronizeDevice",
+        "aclrtUnmapMem", "aclrtMemSetAccess", "aclrtCreateEvent", "aclrtDestroyEvent",
+        "aclrtRecordEvent", "aclrtQueryEventStatus", "aclrtSynchronizeDevice",
     )
 )
 
