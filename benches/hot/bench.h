@@ -2,6 +2,7 @@
 #pragma once
 
 #include "pch.h"
+#include "trace_event.h"
 
 namespace bench {
 
@@ -139,16 +140,6 @@ class Churn {
   std::vector<Request> requests_;
   std::vector<void*> live_;
 };
-
-// One event of a trace, as trace.py writes it.
-struct TraceEvent {
-  std::uint64_t bytes;
-  std::uint32_t id;
-  std::uint16_t stream;
-  // 'a', 'f', 'u', 's' or 'e' as in the text.
-  std::uint16_t kind;
-};
-static_assert(sizeof(TraceEvent) == 16);
 
 // The cases, by file.
 std::unique_ptr<Case> make_pair(const Subject&, std::uint64_t bytes);

@@ -43,8 +43,6 @@ class ReplayCase final : public Case {
   }
 
  private:
-  static constexpr std::uint16_t kEveryStream = 0xFFFF;
-
   template <class Time>
   double pass(Time& time) {
     use_device(device_);

@@ -35,6 +35,13 @@ typedef struct cannSimStats {
   uint64_t takenBackByReset; /* not freed when the program reset the device */
 } cannSimStats;
 
+/* Cheap enough to be asked for after every call. */
+typedef struct cannSimMemory {
+  uint64_t used;     /* as in cannSimStats */
+  uint64_t peakUsed; /* as in cannSimStats */
+  uint64_t calls;    /* that obtain, return, map or unmap memory */
+} cannSimMemory;
+
 typedef struct cannSimCallStat {
   uint64_t count;
   uint64_t failed;
@@ -52,6 +59,7 @@ typedef struct cannSimHazard {
 
 /* What happened. */
 int cannSimGetStats(int32_t device, cannSimStats* stats);
+int cannSimGetMemory(int32_t device, cannSimMemory* memory);
 int cannSimGetCallStat(int32_t device, const char* call, cannSimCallStat* stat);
 /* Hazards in the order they happened; the first 1000 of a device are kept. */
 int cannSimGetHazard(int32_t device, uint64_t index, cannSimHazard* hazard);
@@ -64,6 +72,11 @@ int cannSimWriteReport(const char* path);
 uint64_t cannSimNow(void);
 /* The host is busy for a while; tasks that end meanwhile complete. */
 int cannSimAdvance(uint64_t nanoseconds);
+
+/* Work. */
+/* A kernel on a stream (null: the current device's default one) that touches `len` bytes from
+ * `addr` on; none when `len` is 0. Costs what a launch costs, and is counted as one. */
+int cannSimLaunch(void* stream, uint64_t addr, uint64_t len);
 
 /* Knobs; they take effect with the next call. */
 /* The capacity may be set below what is in use: nothing more can be allocated then. */

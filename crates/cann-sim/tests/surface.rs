@@ -9,8 +9,8 @@ use std::ptr::null_mut;
 use ascend_rs_sys::*;
 use ascendcl::ffi::control;
 use ascendcl::ffi::control::{
-    Stats, cannSimGetCallStat, cannSimGetHazard, cannSimGetStats, cannSimNow, cannSimResetStats,
-    cannSimSetCapacity, cannSimSetFaults, cannSimWriteReport,
+    Stats, cannSimGetCallStat, cannSimGetHazard, cannSimGetMemory, cannSimGetStats, cannSimLaunch,
+    cannSimNow, cannSimResetStats, cannSimSetCapacity, cannSimSetFaults, cannSimWriteReport,
 };
 use ascendcl::ffi::copy::aclrtMemsetAsync;
 use ascendcl::ffi::device::{aclrtGetDevice, aclrtSetDevice};
@@ -229,6 +229,33 @@ fn a_host_function_comes_although_nobody_waits_for_the_stream() {
 }
 
 #[test]
+fn a_kernel_of_the_control_api_touches_its_range_and_memory_calls_are_counted() {
+    let _turn = turn();
+    let mut before = control::Memory::default();
+    assert_eq!(cannSimGetMemory(0, &mut before), 0);
+    let memory = malloc(8 << 20);
+    assert_eq!(cannSimLaunch(null_mut(), memory as u64, 8 << 20), 0);
+    assert_eq!((stats().hazards, stats().tasks), (0, 1));
+    let mut during = control::Memory::default();
+    assert_eq!(cannSimGetMemory(0, &mut during), 0);
+    assert_eq!(during.used - before.used, 8 << 20);
+    assert_eq!(during.calls - before.calls, 1);
+    // Pending work on it.
+    assert_eq!(aclrtFree(memory), 0);
+    assert_eq!(stats().hazards, 1);
+    assert_eq!(cannSimLaunch(null_mut(), memory as u64, 1), 0);
+    assert_eq!(stats().hazards, 2);
+    let mut after = control::Memory::default();
+    assert_eq!(cannSimGetMemory(0, &mut after), 0);
+    assert_eq!((after.used, after.calls - before.calls), (before.used, 2));
+    assert!(after.peakUsed >= during.used);
+    assert_eq!(
+        cannSimGetMemory(7, &mut after),
+        ACL_ERROR_RT_INVALID_DEVICEID
+    );
+}
+
+#[test]
 fn the_control_api_sets_knobs_and_reads_hazards() {
     let _turn = turn();
     assert_eq!(cannSimSetCapacity(0, 8 << 20), 0);
@@ -299,6 +326,7 @@ fn structures_of_the_control_header_are_those_of_the_library() {
     let text = [
         "#include \"cann_sim.h\"\n#include \"cann_sim.h\"\n".to_string(),
         check("sizeof(cannSimStats)", size_of::<Stats>()),
+        check("sizeof(cannSimMemory)", size_of::<control::Memory>()),
         check("sizeof(cannSimCallStat)", size_of::<control::CallStat>()),
         check("sizeof(cannSimHazard)", size_of::<control::Hazard>()),
         check(

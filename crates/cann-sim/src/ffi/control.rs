@@ -1,13 +1,14 @@
 //! The control API declared in `include/cann_sim.h`. These calls cost no
-//! virtual time and are not counted.
+//! virtual time and are not counted, but for `cannSimLaunch`.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ascend_rs_sys::{
     ACL_ERROR_INTERNAL_ERROR, ACL_ERROR_INVALID_PARAM, ACL_ERROR_WRITE_FILE, aclError,
 };
 
+use super::operator::launch;
 use super::{put, required, text};
 use crate::host_calls;
 use crate::model::config::{Alias, MAX_CAPACITY};
@@ -15,6 +16,7 @@ use crate::model::cost::{CallKind, kind_by_name};
 use crate::model::error::{Result, fail};
 use crate::model::fault::FaultPlan;
 use crate::model::sim::Sim;
+use crate::model::work::{Access, Work};
 use crate::process;
 use crate::report;
 
@@ -84,6 +86,47 @@ pub extern "C" fn cannSimGetStats(device: i32, stats: *mut Stats) -> aclError {
                 takenBackByReset: report.taken_back_by_reset,
             },
         );
+        Ok(())
+    })
+}
+
+/// `cannSimMemory`
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs)]
+pub struct Memory {
+    pub used: u64,
+    pub peakUsed: u64,
+    pub calls: u64,
+}
+
+/// Calls that obtain, return, map or unmap device memory.
+const MEMORY_CALLS: [CallKind; 9] = [
+    CallKind::Malloc,
+    CallKind::Free,
+    CallKind::ReserveAddress,
+    CallKind::ReleaseAddress,
+    CallKind::MallocPhysical,
+    CallKind::FreePhysical,
+    CallKind::Map,
+    CallKind::Unmap,
+    CallKind::SetAccess,
+];
+
+/// `cannSimGetMemory`
+#[unsafe(no_mangle)]
+pub extern "C" fn cannSimGetMemory(device: i32, memory: *mut Memory) -> aclError {
+    control(|sim| {
+        let out = required(memory)?;
+        let device = sim.device_index(device)?;
+        let device = sim.device(device);
+        let calls = MEMORY_CALLS.map(|kind| device.ledger.call(kind).count);
+        let filled = Memory {
+            used: device.used,
+            peakUsed: device.peak,
+            calls: calls.iter().sum(),
+        };
+        put(out, filled);
         Ok(())
     })
 }
@@ -193,6 +236,19 @@ pub extern "C" fn cannSimWriteReport(path: *const c_char) -> aclError {
 #[unsafe(no_mangle)]
 pub extern "C" fn cannSimNow() -> u64 {
     process::existing().map_or(0, |sim| sim.clock.now())
+}
+
+/// `cannSimLaunch`
+#[unsafe(no_mangle)]
+pub extern "C" fn cannSimLaunch(stream: *mut c_void, addr: u64, len: u64) -> aclError {
+    let mut work = Work {
+        name: "cannSimLaunch",
+        ..Work::default()
+    };
+    if len > 0 {
+        work.accesses.push(Access { addr, len });
+    }
+    launch(stream, work)
 }
 
 /// `cannSimAdvance`

@@ -1,0 +1,20 @@
+// One event of a trace, as the readers of trace files hand it over: 16 bytes, little-endian.
+#pragma once
+
+#include <cstdint>
+
+namespace bench {
+
+struct TraceEvent {
+  std::uint64_t bytes;
+  std::uint32_t id;
+  std::uint16_t stream;
+  // 'a', 'f', 'u', 's' or 'e' as in the text.
+  std::uint16_t kind;
+};
+static_assert(sizeof(TraceEvent) == 16);
+
+// The stream of an 's' that concerns all of them.
+constexpr std::uint16_t kEveryStream = 0xFFFF;
+
+}  // namespace bench
