@@ -1,12 +1,24 @@
 //! Allocation traces of real programs, replayed on the allocator over a simulated device.
 //!
+//! Without dependencies on the allocator:
+//!
 //! - [`trace`]: the trace format and its reader.
+//! - [`synthetic`]: a made-up training run as a trace.
+//! - [`packing`]: offline placement of blocks whose lifetimes are known: what no allocator can beat.
+//!
+//! With the feature `core` (default), the Rust core alone, without torch_npu:
+//!
 //! - [`device`]: the simulated device as the allocator's driver.
 //! - [`replay`]: one trace on one allocator: what it reserved, what it asked of the driver, how long
 //!   the host waited.
 //! - [`search`]: the smallest capacity on which a trace completes.
 
+#[cfg(feature = "core")]
 pub mod device;
+pub mod packing;
+#[cfg(feature = "core")]
 pub mod replay;
+#[cfg(feature = "core")]
 pub mod search;
+pub mod synthetic;
 pub mod trace;

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 
 pub mod counts;
 mod hot;
+pub mod replay;
 
 #[derive(Args)]
 pub struct BenchArgs {
@@ -30,11 +31,22 @@ pub enum BenchCommand {
     /// Compares them with benches/core/counts.tsv and fails when one is off by
     /// more than the tolerance given there. Unlike times, counts repeat.
     Counts(counts::CountsArgs),
+
+    /// Replay allocation traces and compare what the allocators need for them
+    ///
+    /// Each trace goes through torch_npu's allocator interface on the simulated
+    /// device, in a process of its own for each configuration and capacity.
+    /// Prints how much memory is reserved, the least capacity at which the trace
+    /// completes, driver calls and waits, with ample memory and under pressure;
+    /// writes replay.json and a picture (SVG) of each trace to target/bench.
+    /// docs/memory.md says what each figure means.
+    Replay(replay::ReplayArgs),
 }
 
 pub fn main(arguments: &BenchArgs) -> Result<ExitCode> {
     match &arguments.command {
         BenchCommand::Hot(arguments) => hot::main(arguments),
         BenchCommand::Counts(arguments) => counts::main(arguments),
+        BenchCommand::Replay(arguments) => replay::main(arguments),
     }
 }

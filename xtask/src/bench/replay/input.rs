@@ -1,0 +1,175 @@
+//! Traces: read, and written in the binary form of `benches/common/trace_event.h`.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use npualloc_replay::synthetic;
+use npualloc_replay::trace::{Event, Trace};
+
+/// Of all streams, in the binary form.
+const EVERY_STREAM: u16 = 0xFFFF;
+/// A device that traces which name none were recorded on, bytes.
+const USUAL_CAPACITY: u64 = 64 << 30;
+
+/// A trace that can be replayed.
+#[derive(Debug, Clone)]
+pub struct Input {
+    /// File name without its extensions.
+    pub name: String,
+    /// What ran, by the trace's header.
+    pub workload: String,
+    /// The binary form.
+    pub events: PathBuf,
+    /// Number of events in it.
+    pub event_count: usize,
+    /// Number of streams.
+    pub streams: u32,
+    /// Number of allocations.
+    pub allocations: u32,
+    /// The most bytes alive at once.
+    pub peak_live: u64,
+    /// A device on which memory is no concern, bytes.
+    pub ample: u64,
+}
+
+/// Reads traces; without any, the built-in one.
+///
+/// # Errors
+/// When one is no trace, or two have one name.
+pub fn read(paths: &[PathBuf]) -> Result<Vec<(String, Trace)>> {
+    if paths.is_empty() {
+        return Ok(vec![("built-in".to_owned(), built_in()?)]);
+    }
+    let mut names = BTreeSet::new();
+    paths
+        .iter()
+        .map(|path| {
+            let name = name_of(path)?;
+            ensure!(
+                names.insert(name.clone()),
+                "two traces are called {name}; the figures could not be told apart"
+            );
+            let trace = Trace::read(path)?;
+            ensure!(
+                trace.peak_live > 0,
+                "{}: the trace allocates nothing",
+                path.display()
+            );
+            Ok((name, trace))
+        })
+        .collect()
+}
+
+/// The built-in trace.
+pub fn built_in() -> Result<Trace> {
+    let text = synthetic::training(24, 24, 7);
+    Ok(Trace::parse(Path::new("built-in"), text.as_bytes())?)
+}
+
+fn name_of(path: &Path) -> Result<String> {
+    let file = path.file_name().and_then(|name| name.to_str());
+    let name = file.and_then(|name| name.split('.').find(|part| !part.is_empty()));
+    let name = name.with_context(|| format!("{} has no usable name", path.display()))?;
+    Ok(name.to_owned())
+}
+
+impl Input {
+    /// Writes traces to a directory.
+    ///
+    /// # Errors
+    /// When a file can't be written.
+    pub fn write_all(traces: Vec<(String, Trace)>, directory: &Path) -> Result<Vec<Self>> {
+        let write = |(name, trace): (String, Trace)| {
+            let path = directory.join(format!("{name}.events"));
+            Self::write(name, &trace, path)
+        };
+        traces.into_iter().map(write).collect()
+    }
+
+    fn write(name: String, trace: &Trace, path: PathBuf) -> Result<Self> {
+        let context = || format!("write {}", path.display());
+        let file = File::create(&path).with_context(context)?;
+        let mut out = BufWriter::new(file);
+        let mut event_count = 0;
+        for record in records(trace) {
+            out.write_all(&record).with_context(context)?;
+            event_count += 1;
+        }
+        out.flush().with_context(context)?;
+        let capacity = match trace.capacity {
+            0 => USUAL_CAPACITY,
+            recorded => recorded,
+        };
+        Ok(Self {
+            name,
+            workload: trace.workload.clone(),
+            event_count,
+            streams: trace.streams.max(1),
+            allocations: trace.blocks,
+            peak_live: trace.peak_live,
+            ample: capacity.max(trace.peak_live + trace.peak_live / 2),
+            events: path,
+        })
+    }
+}
+
+/// The events that the other side knows; markers are left out.
+fn records(trace: &Trace) -> impl Iterator<Item = [u8; 16]> {
+    let mut next = 0u32;
+    trace.events.iter().filter_map(move |event| {
+        Some(match *event {
+            Event::Alloc { bytes, stream } => {
+                next += 1;
+                record(bytes, next - 1, stream, b'a')
+            }
+            Event::Free { block } => record(0, block, 0, b'f'),
+            Event::Use { block, stream } => record(0, block, stream, b'u'),
+            Event::SyncStream { stream } => record(0, 0, stream, b's'),
+            Event::SyncDevice => record(0, 0, EVERY_STREAM.into(), b's'),
+            Event::EmptyCache => record(0, 0, 0, b'e'),
+            Event::Mark { .. } => return None,
+        })
+    })
+}
+
+fn record(bytes: u64, id: u32, stream: u32, kind: u8) -> [u8; 16] {
+    let mut record = [0; 16];
+    record[..8].copy_from_slice(&bytes.to_le_bytes());
+    record[8..12].copy_from_slice(&id.to_le_bytes());
+    // The reader lets no stream pass that does not fit.
+    record[12..14].copy_from_slice(&(stream as u16).to_le_bytes());
+    record[14] = kind;
+    record
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use npualloc_replay::trace::Trace;
+
+    use super::{name_of, read, records};
+
+    #[test]
+    fn events_have_the_layout_of_the_other_side() {
+        let text = "# npualloc-trace v1\nm x\na 0 258 1\nu 0 2\nf 0\ns *\ns 1\ne\n";
+        let trace = Trace::parse(Path::new("t"), text.as_bytes()).unwrap();
+        let all: Vec<_> = records(&trace).collect();
+        assert_eq!(all.len(), 6);
+        assert_eq!(all[0], [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, b'a', 0]);
+        assert_eq!(all[1][12..], [2, 0, b'u', 0]);
+        assert_eq!(all[3][12..], [0xFF, 0xFF, b's', 0]);
+        assert_eq!(all[4][12..], [1, 0, b's', 0]);
+    }
+
+    #[test]
+    fn names_lose_their_extensions_and_must_differ() {
+        assert_eq!(name_of(Path::new("a/s1.trace.gz")).unwrap(), "s1");
+        assert!(name_of(Path::new("/")).is_err());
+        let missing = read(&[PathBuf::from("/no/such.trace")]).unwrap_err();
+        assert!(missing.to_string().contains("/no/such.trace"));
+    }
+}

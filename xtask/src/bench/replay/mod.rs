@@ -1,0 +1,172 @@
+//! `cargo xtask bench replay`: traces on the stock allocator and on npualloc, over the simulated device.
+//!
+//! `configuration` (what is compared) · `input` (traces, as files for the other side) · `server` (the
+//! processes that replay) · `search` (least capacity) · `measure` (all runs, on all cores) · `report`
+//! (figures and their file) · `table` and `picture` (how they are shown).
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::cli::Interpreter;
+use crate::device::{Device, build_simulator};
+use crate::env::Project;
+use crate::plugin::{CMakeTree, Plugin, Tests};
+use crate::process::say;
+use crate::python::Python;
+
+pub mod configuration;
+mod input;
+pub mod measure;
+mod picture;
+pub mod report;
+pub mod search;
+pub mod server;
+mod table;
+
+use configuration::Configuration;
+use input::Input;
+use measure::Plan;
+use server::Launcher;
+
+const TARGET: &str = "npualloc_bench_replay";
+/// Where CMake puts the benchmark's library, below its build directory.
+const LIBRARY: &str = "benches/replay/libnpualloc_bench_replay.so";
+
+#[derive(Args)]
+pub struct ReplayArgs {
+    /// Trace files, plain or gzip'ed [default: a small built-in one]
+    #[arg(value_name = "TRACE")]
+    pub traces: Vec<PathBuf>,
+
+    /// Replay only with this configuration; may be given several times [default: all]
+    #[arg(long = "config", value_name = "NAME", value_enum)]
+    pub configurations: Vec<Configuration>,
+
+    /// Leave out the search for the least capacity, which takes most of the time; tight capacities are
+    /// then 1.02 × the peak of live bytes
+    #[arg(long)]
+    pub no_search: bool,
+
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// What every benchmark that replays traces has.
+#[derive(Args)]
+pub struct CommonArgs {
+    /// Replays at a time [default: one for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub jobs: Option<u16>,
+
+    /// Directory for the figures [default: target/bench]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub output: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub interpreter: Interpreter,
+}
+
+impl CommonArgs {
+    /// The directory for figures, made when it is not there.
+    pub fn directory(&self, project: &Project) -> Result<PathBuf> {
+        let directory = match &self.output {
+            Some(path) => path.clone(),
+            None => project.root.join("target/bench"),
+        };
+        fs::create_dir_all(&directory)
+            .with_context(|| format!("create {}", directory.display()))?;
+        Ok(directory)
+    }
+
+    /// How many replays run at a time.
+    pub fn jobs(&self) -> usize {
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.jobs.map_or_else(processors, usize::from)
+    }
+}
+
+pub fn main(arguments: &ReplayArgs) -> Result<ExitCode> {
+    // Before anything is built: a trace that can't be read is said at once.
+    let traces = input::read(&arguments.traces)?;
+    let project = Project::locate()?;
+    let directory = arguments.common.directory(&project)?;
+    let python = Python::find(&project, &arguments.common.interpreter)?;
+    let launcher = prepare(&project, &python, &directory)?;
+    let inputs = Input::write_all(traces, launcher.scratch())?;
+    let plan = Plan {
+        configurations: chosen(&arguments.configurations),
+        search: !arguments.no_search,
+        jobs: arguments.common.jobs(),
+    };
+    let report = measure::run(&launcher, &inputs, &plan)?;
+    let path = directory.join("replay.json");
+    report.write(&path)?;
+    for trace in &report.traces {
+        println!("{}", table::text(trace));
+        let picture = directory.join(format!("replay-{}.svg", trace.name));
+        picture::draw(trace, &picture)?;
+        println!("Picture: {}", picture.display());
+        println!();
+    }
+    println!("Figures: {}", path.display());
+    Ok(if report.hazards() == 0 {
+        ExitCode::SUCCESS
+    } else {
+        println!("FAILED: the device saw {} hazards", report.hazards());
+        ExitCode::FAILURE
+    })
+}
+
+/// All configurations, or those asked for, each once and in the order of the tables.
+fn chosen(asked: &[Configuration]) -> Vec<Configuration> {
+    let all = Configuration::ALL.into_iter();
+    all.filter(|one| asked.is_empty() || asked.contains(one))
+        .collect()
+}
+
+/// Builds what replays need.
+pub fn prepare(
+    project: &Project,
+    python: &Python,
+    directory: &std::path::Path,
+) -> Result<Launcher> {
+    if !cfg!(target_arch = "x86_64") {
+        bail!("traces are replayed on the simulated device, which needs x86-64");
+    }
+    let simulator = Device::Simulated(build_simulator(project)?);
+    let plugin = Plugin::build(project, python)?;
+    let tree = CMakeTree::configure(project, python, Tests::Leave)?;
+    tree.build(&[TARGET])?;
+    say("replaying on the simulated device");
+    Launcher::new(
+        python.program.clone(),
+        simulator,
+        project.root.join("benches/replay/server.py"),
+        tree.directory.join(LIBRARY),
+        plugin.library,
+        directory.join("replay"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Configuration, chosen};
+
+    #[test]
+    fn configurations_come_once_and_in_order() {
+        assert_eq!(chosen(&[]), Configuration::ALL);
+        let asked = [
+            Configuration::NpuallocFixed,
+            Configuration::StockDefault,
+            Configuration::NpuallocFixed,
+        ];
+        assert_eq!(
+            chosen(&asked),
+            [Configuration::StockDefault, Configuration::NpuallocFixed]
+        );
+    }
+}
