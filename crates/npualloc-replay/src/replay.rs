@@ -13,7 +13,7 @@ use ascendcl::model::cost::{CALL_KINDS, CallKind};
 use npualloc::config::Settings;
 use npualloc::device::DeviceAllocator;
 use npualloc::driver::StreamToken;
-use npualloc::error::AllocError;
+use npualloc::error::{AllocError, OomReport};
 use npualloc::ids::{DeviceId, StreamKey};
 use serde::Serialize;
 
@@ -27,13 +27,41 @@ pub const TASK_NS: u64 = 10_000;
 /// Added by torch_npu to each request, bytes.
 const PAD: usize = 32;
 
+/// Watches a replay. Every method has an empty default.
+pub trait Observer {
+    /// The allocator is there, and nothing has happened yet.
+    fn begin(&mut self, allocator: &DeviceAllocator) {
+        let _ = allocator;
+    }
+
+    /// An event has been replayed. `addr` is the address handed out by an allocation (0 for 0 bytes),
+    /// else 0.
+    fn after(&mut self, at: usize, event: &Event, addr: usize, allocator: &DeviceAllocator) {
+        let _ = (at, event, addr, allocator);
+    }
+
+    /// The allocation at event `at` failed; nothing follows.
+    fn out_of_memory(&mut self, at: usize, report: &OomReport, allocator: &DeviceAllocator) {
+        let _ = (at, report, allocator);
+    }
+}
+
+/// Watches nothing.
+impl Observer for () {}
+
 /// What a replay showed. Bytes and nanoseconds.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Outcome {
     /// The event at which memory ran out, if it did.
     pub out_of_memory_at: Option<usize>,
+    /// The message of that failure.
+    pub message: Option<String>,
     /// The most device memory held at once, by the device's own count.
     pub peak_held: u64,
+    /// The most bytes in live blocks and blocks that wait for other streams, after rounding.
+    pub peak_active: u64,
+    /// Requests that were tried again after cached memory had been given back.
+    pub retries: u64,
     /// Calls that obtain, return, map or unmap memory.
     pub memory_calls: u64,
     /// Their virtual time.
@@ -80,7 +108,22 @@ pub struct Setup {
 }
 
 /// Replays a trace from an empty allocator.
+///
+/// # Errors
+/// Failures other than want of memory: that is part of the outcome.
 pub fn replay(trace: &Trace, setup: &Setup) -> Result<Outcome, AllocError> {
+    replay_observed(trace, setup, &mut ())
+}
+
+/// As [`replay`], with somebody watching.
+///
+/// # Errors
+/// As [`replay`].
+pub fn replay_observed(
+    trace: &Trace,
+    setup: &Setup,
+    observer: &mut impl Observer,
+) -> Result<Outcome, AllocError> {
     let mut config = setup.device.clone();
     config.stream_depth = LAG;
     let device = Arc::new(SimDevice::new(config, trace.streams));
@@ -88,8 +131,10 @@ pub fn replay(trace: &Trace, setup: &Setup) -> Result<Outcome, AllocError> {
     let mut blocks: Vec<(usize, u64, u32)> = Vec::with_capacity(trace.blocks as usize);
     let mut outcome = Outcome::default();
     let mut watermark = 0;
+    observer.begin(&allocator);
     let begin = Instant::now();
     for (at, event) in trace.events.iter().enumerate() {
+        let mut given = 0;
         match *event {
             Event::Alloc { bytes, stream } => {
                 let addr = if bytes == 0 {
@@ -97,8 +142,10 @@ pub fn replay(trace: &Trace, setup: &Setup) -> Result<Outcome, AllocError> {
                 } else {
                     match allocator.allocate(bytes as usize, StreamKey(stream as usize)) {
                         Ok(addr) => addr,
-                        Err(AllocError::OutOfMemory(_)) => {
+                        Err(AllocError::OutOfMemory(report) | AllocError::Rejected(report)) => {
                             outcome.out_of_memory_at = Some(at);
+                            observer.out_of_memory(at, &report, &allocator);
+                            outcome.message = Some(report.message);
                             break;
                         }
                         Err(error) => return Err(error),
@@ -106,6 +153,7 @@ pub fn replay(trace: &Trace, setup: &Setup) -> Result<Outcome, AllocError> {
                 };
                 device.launch(stream, TASK_NS, addr, bytes);
                 blocks.push((addr, bytes, stream));
+                given = addr;
             }
             Event::Free { block } => {
                 let (addr, bytes, stream) = blocks[block as usize];
@@ -127,6 +175,7 @@ pub fn replay(trace: &Trace, setup: &Setup) -> Result<Outcome, AllocError> {
             Event::EmptyCache => allocator.empty_cache(npualloc::ids::MempoolId::DEFAULT)?,
             Event::Mark { .. } => {}
         }
+        observer.after(at, event, given, &allocator);
         if setup.check_every > 0 && at % setup.check_every == 0 {
             allocator.check_consistency()?;
         }
@@ -142,6 +191,9 @@ pub fn replay(trace: &Trace, setup: &Setup) -> Result<Outcome, AllocError> {
     outcome.real_ns_per_event =
         begin.elapsed().as_nanos() as f64 / trace.events.len().max(1) as f64;
     allocator.check_consistency()?;
+    let (stats, _) = allocator.stats();
+    outcome.peak_active = stats.active_bytes.aggregate().peak as u64;
+    outcome.retries = stats.num_alloc_retries as u64;
     device.with_sim(|sim| {
         let (calls, ns) = count(sim, MEMORY_CALLS);
         outcome.memory_calls = calls;

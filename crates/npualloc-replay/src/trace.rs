@@ -13,7 +13,7 @@
 //! Ids increase from 0; streams are small integers, 0 the default stream.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
@@ -24,6 +24,10 @@ const MAX_STREAMS: u32 = 1024;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// The longest line that is read, bytes.
 const MAX_LINE: u64 = 64 << 10;
+/// The most events that are read: 1.5 GiB of memory.
+const MAX_EVENTS: usize = 1 << 26;
+/// The longest label that is kept, characters.
+const MAX_LABEL: usize = 200;
 
 /// One event. Blocks are named by their position among the allocations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +97,14 @@ pub enum TraceError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The file ends in the middle.
+    #[error("{path}: the file ends in the middle, after line {line}")]
+    Truncated {
+        /// Which file.
+        path: PathBuf,
+        /// The last complete line.
+        line: u64,
+    },
     /// The file is not a trace of this version.
     #[error("{path}: not an npualloc trace of version 1 (its first line is {first:?})")]
     Foreign {
@@ -139,9 +151,15 @@ impl Trace {
             let read = (&mut input)
                 .take(MAX_LINE)
                 .read_until(b'\n', &mut text)
-                .map_err(|source| TraceError::Io {
-                    path: path.to_owned(),
-                    source,
+                .map_err(|source| match source.kind() {
+                    ErrorKind::UnexpectedEof => TraceError::Truncated {
+                        path: path.to_owned(),
+                        line: number,
+                    },
+                    _ => TraceError::Io {
+                        path: path.to_owned(),
+                        source,
+                    },
                 })?;
             if read == 0 {
                 break;
@@ -153,6 +171,12 @@ impl Trace {
                 return Err(TraceError::Foreign {
                     path: path.to_owned(),
                     first: line.chars().take(60).collect(),
+                });
+            }
+            if number > 1 && !text.ends_with(b"\n") && (text.len() as u64) < MAX_LINE {
+                return Err(TraceError::Truncated {
+                    path: path.to_owned(),
+                    line: number - 1,
                 });
             }
             parser.line(line).map_err(|problem| TraceError::Line {
@@ -224,7 +248,8 @@ impl Parser {
             }
             "e" => Event::EmptyCache,
             "m" => {
-                self.trace.labels.push(line[1..].trim().to_owned());
+                let label = line[1..].trim().chars().take(MAX_LABEL).collect();
+                self.trace.labels.push(label);
                 let label = (self.trace.labels.len() - 1) as u32;
                 return self.push(Event::Mark { label });
             }
@@ -242,6 +267,9 @@ impl Parser {
     }
 
     fn push(&mut self, event: Event) -> Result<(), String> {
+        if self.trace.events.len() >= MAX_EVENTS {
+            return Err(format!("more than {MAX_EVENTS} events"));
+        }
         self.trace.events.push(event);
         Ok(())
     }
@@ -318,6 +346,10 @@ mod tests {
         ] {
             assert_eq!(parse(&format!("{head}{line}\n")).unwrap_err(), problem);
         }
+        assert_eq!(
+            parse(&format!("{head}a 0 512 0\nf")).unwrap_err(),
+            "t: the file ends in the middle, after line 2"
+        );
         for text in ["", "hello\n", "# npualloc-trace v2\n"] {
             assert!(parse(text).unwrap_err().contains("not an npualloc trace"));
         }

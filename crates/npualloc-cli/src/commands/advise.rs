@@ -1,0 +1,123 @@
+//! `npualloc advise`: better settings for a trace.
+
+use serde::Serialize;
+
+use super::Verdict;
+use super::replay::ratio;
+use crate::cli::{AdviseArgs, Goal};
+use crate::error::Result;
+use crate::input::Recording;
+use crate::output::{Output, table};
+use crate::quantity::show_size;
+use crate::runs::{self, show_conf};
+use crate::search::{Scored, Search, candidates};
+
+/// How many candidates a person is shown.
+const SHOWN: usize = 8;
+
+#[derive(Serialize)]
+struct Report {
+    trace: String,
+    goal: Goal,
+    capacity: u64,
+    peak_live: u64,
+    /// Whether what is best completes (on the given device, where stalls are counted).
+    completes: bool,
+    /// The line to put before the program; empty where the defaults are best.
+    advice: String,
+    candidates: Vec<Scored>,
+}
+
+/// Runs the command.
+pub fn run(arguments: &AdviseArgs, output: Output) -> Result<Verdict> {
+    let path = &arguments.source.trace;
+    let trace = Recording::read(path)?.trace;
+    let capacity = runs::capacity(arguments.capacity, &trace)?;
+    let bar = output.progress("searching", candidates());
+    let search = Search {
+        trace: &trace,
+        goal: arguments.goal,
+        capacity,
+        bar: &bar,
+    };
+    let candidates = search.run()?;
+    bar.finish_and_clear();
+    let best = candidates.first();
+    let completes = best.is_some_and(|best| match arguments.goal {
+        Goal::Memory => best.least_capacity.is_some_and(|bytes| bytes <= capacity),
+        Goal::Stalls => best.stall_ns.is_some(),
+    });
+    let advice = best
+        .map(|best| best.conf.as_str())
+        .filter(|conf| !conf.is_empty())
+        .map(|conf| format!("PYTORCH_NPU_ALLOC_CONF={conf}"))
+        .unwrap_or_default();
+    let report = Report {
+        trace: path.display().to_string(),
+        goal: arguments.goal,
+        capacity,
+        peak_live: trace.peak_live,
+        completes,
+        advice,
+        candidates,
+    };
+    output.print(&report, || text(&report))?;
+    Ok(if completes {
+        Verdict::Done
+    } else {
+        Verdict::DoesNotFit
+    })
+}
+
+fn text(report: &Report) -> String {
+    let mut shown = table(&[
+        "settings",
+        "least capacity",
+        "× live",
+        "driver calls and waits",
+    ]);
+    for (index, scored) in report.candidates.iter().enumerate() {
+        let is_start = scored.conf.is_empty() || scored.conf == runs::USUAL_CONFS[1];
+        if index >= SHOWN && !is_start {
+            continue;
+        }
+        shown.add_row([
+            show_conf(&scored.conf).to_owned(),
+            scored
+                .least_capacity
+                .map_or_else(|| "not less".to_owned(), show_size),
+            scored
+                .least_capacity
+                .map_or_else(String::new, |bytes| ratio(bytes, report.peak_live)),
+            scored.stall_ns.map_or_else(
+                || "does not complete".to_owned(),
+                super::replay::milliseconds,
+            ),
+        ]);
+    }
+    if report.goal == Goal::Stalls {
+        for index in [1, 2] {
+            if let Some(column) = shown.column_mut(index) {
+                column.set_constraint(comfy_table::ColumnConstraint::Hidden);
+            }
+        }
+    }
+    let goal = match report.goal {
+        Goal::Memory => "Least memory".to_owned(),
+        Goal::Stalls => format!("Least stalls on {}", show_size(report.capacity)),
+    };
+    let advice = if report.advice.is_empty() {
+        "no setting is better than the defaults (leave PYTORCH_NPU_ALLOC_CONF unset)"
+    } else {
+        &report.advice
+    };
+    let trouble = if report.completes {
+        String::new()
+    } else {
+        format!("It does not fit in {}.\n", show_size(report.capacity))
+    };
+    format!(
+        "{shown}\n{} settings tried.\n{trouble}{goal}:\n\n    {advice}\n",
+        report.candidates.len()
+    )
+}

@@ -1,0 +1,14 @@
+//! One file for each command.
+
+pub mod advise;
+pub mod fit;
+pub mod replay;
+
+/// What a command came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It did what it was asked.
+    Done,
+    /// The workload needs more memory than there is.
+    DoesNotFit,
+}

@@ -1,0 +1,64 @@
+//! Why a command failed. Each of them ends the program with status 2.
+
+use std::path::PathBuf;
+
+use npualloc::config::ConfigError;
+use npualloc::error::AllocError;
+use npualloc_replay::trace::TraceError;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The input is no trace, or a damaged one.
+    #[error("{0}")]
+    Trace(#[from] TraceError),
+    /// The input holds nothing to replay.
+    #[error("{path}: the trace holds no event")]
+    Empty {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// Settings that the allocator refuses.
+    #[error("--conf {text:?}: {source}")]
+    Config {
+        /// As given.
+        text: String,
+        /// What is wrong.
+        source: ConfigError,
+    },
+    /// A capacity that no device has.
+    #[error("a capacity of {bytes} bytes is outside {least} to {most} bytes")]
+    Capacity {
+        /// As given.
+        bytes: u64,
+        /// The least the simulated device can have.
+        least: u64,
+        /// The most.
+        most: u64,
+    },
+    /// The allocator failed for another reason than want of memory.
+    #[error("the replay with {conf:?} failed: {source}")]
+    Replay {
+        /// The settings.
+        conf: String,
+        /// What failed.
+        source: AllocError,
+    },
+    /// A file could not be written.
+    #[error("{path}: {source}")]
+    Write {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The standard output could not be written.
+    #[error("standard output: {0}")]
+    Output(std::io::Error),
+    /// A result could not be expressed as JSON.
+    #[error("JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// Shorthand.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,51 @@
+//! `npualloc`: replays allocation traces under other settings, finds better ones, and draws where the
+//! memory went. Needs no NPU: the device is simulated.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `cli` | the command line |
+//! | `commands` | one file for each command |
+//! | `input` | files to recordings, whatever their format |
+//! | `output` | tables, JSON, files written whole or not at all |
+//! | `quantity` | sizes as people write them |
+//! | `runs` | replays side by side, with a progress bar |
+//! | `search` | settings that fit a trace better |
+#![deny(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::panic, clippy::todo))]
+
+mod cli;
+mod commands;
+mod error;
+mod input;
+mod output;
+mod quantity;
+mod runs;
+mod search;
+
+use std::io::ErrorKind;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+use crate::commands::Verdict;
+use crate::error::Error;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match &cli.command {
+        Command::Replay(arguments) => commands::replay::run(arguments, cli.output()),
+        Command::Advise(arguments) => commands::advise::run(arguments, cli.output()),
+        Command::Fit(arguments) => commands::fit::run(arguments, cli.output()),
+    };
+    match outcome {
+        Ok(Verdict::Done) => ExitCode::SUCCESS,
+        Ok(Verdict::DoesNotFit) => ExitCode::from(1),
+        // The reader of our output has seen enough.
+        Err(Error::Output(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Settings that suit a trace better: each setting is varied in turn, starting from each engine, and
+//! what is better is kept.
+
+use indicatif::ProgressBar;
+use npualloc_replay::replay::Outcome;
+use npualloc_replay::trace::Trace;
+use serde::Serialize;
+
+use crate::cli::Goal;
+use crate::error::Result;
+use crate::runs;
+
+/// A way to vary settings: texts of which at most one is added.
+type Dimension = &'static [&'static str];
+
+/// What is varied with fixed segments. `max_split_size_mb` may not be below the large segment's size.
+const FIXED: [Dimension; 5] = [
+    &[
+        "max_split_size_mb:32",
+        "max_split_size_mb:64",
+        "max_split_size_mb:128",
+        "max_split_size_mb:256",
+        "max_split_size_mb:512",
+        "max_split_size_mb:1024",
+        "max_split_size_mb:2048",
+    ],
+    &[
+        "large_segment_size_mb:12",
+        "large_segment_size_mb:32",
+        "large_segment_size_mb:64",
+        "large_segment_size_mb:128",
+    ],
+    &[
+        "roundup_power2_divisions:4",
+        "roundup_power2_divisions:8",
+        "roundup_power2_divisions:16",
+        "roundup_power2_divisions:32",
+    ],
+    // Collection starts only under a limit.
+    &[
+        "garbage_collection_threshold:0.7,per_process_memory_fraction:0.99",
+        "garbage_collection_threshold:0.9,per_process_memory_fraction:0.99",
+    ],
+    &["multi_stream_lazy_reclaim:True"],
+];
+
+/// What is varied with virtual segments. `page_size:1g` is left out: the host must have set such pages
+/// aside.
+const VIRTUAL: [Dimension; 4] = [
+    &[
+        "segment_size_mb:20",
+        "segment_size_mb:32",
+        "segment_size_mb:64",
+        "segment_size_mb:128",
+    ],
+    &[
+        "roundup_power2_divisions:4",
+        "roundup_power2_divisions:8",
+        "roundup_power2_divisions:16",
+        "roundup_power2_divisions:32",
+    ],
+    &["base_addr_aligned_kb:0"],
+    &["multi_stream_lazy_reclaim:True"],
+];
+
+const ENGINES: [(&str, &[Dimension]); 2] = [("", &FIXED), ("expandable_segments:True", &VIRTUAL)];
+
+/// How many candidates a search looks at.
+pub fn candidates() -> u64 {
+    ENGINES
+        .iter()
+        .map(|(_, dimensions)| 1 + dimensions.iter().map(|texts| texts.len()).sum::<usize>())
+        .sum::<usize>() as u64
+}
+
+/// What settings are worth.
+#[derive(Debug, Clone, Serialize)]
+pub struct Scored {
+    /// The text of `PYTORCH_NPU_ALLOC_CONF`.
+    pub conf: String,
+    /// The least capacity that is enough, bytes; `None` where something else was better already.
+    pub least_capacity: Option<u64>,
+    /// Time in driver calls and waits on the given device, nanoseconds; `None` when it does not complete
+    /// there.
+    pub stall_ns: Option<u64>,
+}
+
+/// A search under way.
+pub struct Search<'a> {
+    /// What is replayed.
+    pub trace: &'a Trace,
+    /// What is best.
+    pub goal: Goal,
+    /// The device, bytes.
+    pub capacity: u64,
+    /// Moves with each candidate.
+    pub bar: &'a ProgressBar,
+}
+
+impl Search<'_> {
+    /// Every candidate looked at, the best first.
+    ///
+    /// # Errors
+    /// When a replay fails for another reason than want of memory.
+    pub fn run(&self) -> Result<Vec<Scored>> {
+        let starts = ENGINES.map(|(conf, _)| conf.to_owned());
+        let mut all = runs::side_by_side(&starts, self.bar, |conf| self.score(conf.clone(), None))?;
+        for (index, (_, dimensions)) in ENGINES.iter().enumerate() {
+            let mut best = all[index].clone();
+            for dimension in *dimensions {
+                let texts: Vec<String> = dimension
+                    .iter()
+                    .map(|text| join(&best.conf, text))
+                    .collect();
+                let scores = runs::side_by_side(&texts, self.bar, |conf| {
+                    self.score(conf.clone(), best.least_capacity)
+                })?;
+                for score in &scores {
+                    if self.is_better(score, &best) {
+                        best = score.clone();
+                    }
+                }
+                all.extend(scores);
+            }
+        }
+        // Stable: among equals the simpler one, which was looked at earlier, stays first.
+        all.sort_by(|a, b| {
+            if self.is_better(a, b) {
+                std::cmp::Ordering::Less
+            } else if self.is_better(b, a) {
+                std::cmp::Ordering::Greater
+            } else {
+                std::cmp::Ordering::Equal
+            }
+        });
+        Ok(all)
+    }
+
+    /// `to_beat`: a capacity on which others complete. What does not complete on less is not measured
+    /// further.
+    fn score(&self, conf: String, to_beat: Option<u64>) -> Result<Scored> {
+        let Ok(settings) = npualloc::config::Settings::parse(&conf) else {
+            // Two settings that exclude each other.
+            return Ok(Scored {
+                conf,
+                least_capacity: None,
+                stall_ns: None,
+            });
+        };
+        let here = runs::run(self.trace, &conf, &settings, self.capacity)?;
+        let stall_ns = here.out_of_memory_at.is_none().then(|| stalls(&here));
+        let least_capacity = match (self.goal, to_beat) {
+            (Goal::Stalls, _) => None,
+            (Goal::Memory, Some(bytes)) => {
+                let less = bytes.saturating_sub(runs::resolution(self.trace));
+                let tried = runs::capacity(Some(less), self.trace).ok();
+                let completes = match tried {
+                    Some(less) => runs::run(self.trace, &conf, &settings, less)?
+                        .out_of_memory_at
+                        .is_none(),
+                    None => false,
+                };
+                if completes {
+                    runs::least(self.trace, &conf, &settings)?.map(|(bytes, _)| bytes)
+                } else {
+                    None
+                }
+            }
+            (Goal::Memory, None) => {
+                runs::least(self.trace, &conf, &settings)?.map(|(bytes, _)| bytes)
+            }
+        };
+        Ok(Scored {
+            conf,
+            least_capacity,
+            stall_ns,
+        })
+    }
+
+    /// By the goal; a capacity counts as less only when the difference was resolved.
+    fn is_better(&self, a: &Scored, b: &Scored) -> bool {
+        match self.goal {
+            Goal::Memory => {
+                let grain = runs::resolution(self.trace);
+                let steps = |s: &Scored| s.least_capacity.map_or(u64::MAX, |bytes| bytes / grain);
+                steps(a) < steps(b)
+            }
+            Goal::Stalls => a.stall_ns.unwrap_or(u64::MAX) < b.stall_ns.unwrap_or(u64::MAX),
+        }
+    }
+}
+
+fn stalls(outcome: &Outcome) -> u64 {
+    outcome.memory_ns + outcome.wait_ns
+}
+
+fn join(conf: &str, more: &str) -> String {
+    if conf.is_empty() {
+        more.to_owned()
+    } else {
+        format!("{conf},{more}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use npualloc::config::Settings;
+
+    #[test]
+    fn every_candidate_alone_is_accepted_by_the_parser() {
+        for (engine, dimensions) in ENGINES {
+            for text in dimensions.iter().copied().flatten() {
+                let conf = join(engine, text);
+                assert!(Settings::parse(&conf).is_ok(), "{conf}");
+            }
+        }
+    }
+}

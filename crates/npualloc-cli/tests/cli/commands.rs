@@ -1,0 +1,140 @@
+//! What the commands find on a workload whose answer is known.
+
+use serde_json::Value;
+
+use crate::traces::{Files, MIB, growing, gzip, npualloc};
+
+fn json(arguments: &[&str], status: i32) -> Value {
+    let output = npualloc().args(arguments).output().expect("it runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{errors}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// Live bytes of `growing` at their peak: 16 tensors of the last size, one more while the last is
+/// replaced, and 39 that stayed.
+fn peak_live() -> u64 {
+    let size = |step: u64| 64 * MIB + step * 512 * 1024;
+    16 * size(39) + size(38) + 39 * 12 * MIB
+}
+
+#[test]
+fn replay_compares_settings() {
+    let files = Files::new();
+    let trace = files.write("t.gz", gzip(growing().as_bytes()));
+    let trace = trace.to_str().expect("a name");
+    let report = json(
+        &["replay", trace, "--capacity", "4GiB", "--json", "--least"],
+        0,
+    );
+    assert_eq!(report["peak_live"], peak_live());
+    assert_eq!(report["capacity"], 4u64 << 30);
+    let runs = report["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 2);
+    assert_eq!(runs[0]["conf"], "");
+    assert_eq!(runs[1]["conf"], "expandable_segments:True");
+    let held = |run: &Value| run["peak_held"].as_u64().expect("a number");
+    // Fixed segments keep what no longer fits; pages of virtual ones move.
+    assert!(held(&runs[0]) > 2 * peak_live(), "{runs:?}");
+    assert!(held(&runs[1]) < peak_live() + peak_live() / 5, "{runs:?}");
+    for run in runs {
+        let least = run["least_capacity"].as_u64().expect("a number");
+        assert!((peak_live()..2 * peak_live()).contains(&least), "{run}");
+    }
+    npualloc()
+        .args(["replay", trace, "--conf", "max_split_size_mb:64"])
+        .assert()
+        .success()
+        .stdout(predicates::str::contains("max_split_size_mb:64"))
+        .stdout(predicates::str::contains("growing tensors"));
+}
+
+#[test]
+fn replay_names_the_event_at_which_memory_runs_out() {
+    let files = Files::new();
+    let trace = files.write("t", growing());
+    let trace = trace.to_str().expect("a name");
+    // Event 0 is the marker. The padding makes each segment 66 MiB, of which 15 have room.
+    npualloc()
+        .args(["replay", trace, "--capacity", "1GiB", "--conf", ""])
+        .assert()
+        .success()
+        .stdout(predicates::str::contains(
+            "out of memory at event 16 (step 0)",
+        ));
+}
+
+#[test]
+fn fit_says_how_much_is_missing_with_its_exit_status() {
+    let files = Files::new();
+    let trace = files.write("t", growing());
+    let trace = trace.to_str().expect("a name");
+    let yes = json(&["fit", trace, "--in", "64g", "--json"], 0);
+    assert_eq!(
+        (&yes["fits"], &yes["settings"][0]["missing"]),
+        (&true.into(), &0.into())
+    );
+    let no = json(&["fit", trace, "--in", "1GiB", "--json", "--conf", ""], 1);
+    assert_eq!(no["fits"], false);
+    let fit = &no["settings"][0];
+    let missing = fit["missing"].as_u64().expect("a number");
+    assert_eq!(
+        missing + (1 << 30),
+        fit["least_capacity"].as_u64().expect("a number")
+    );
+    assert!(missing > peak_live() - (1 << 30));
+    // What it says is enough is enough, and 1 % less than that is not.
+    let least = fit["least_capacity"].as_u64().expect("a number");
+    for (bytes, status) in [(least, 0), (least - least / 100, 1)] {
+        let bytes = bytes.to_string();
+        npualloc()
+            .args(["fit", trace, "--conf", "", "--in", &bytes])
+            .assert()
+            .code(status);
+    }
+}
+
+#[test]
+fn advice_is_a_line_to_paste_and_holds_what_it_promises() {
+    let files = Files::new();
+    let trace = files.write("t", growing());
+    let trace = trace.to_str().expect("a name");
+    let report = json(&["advise", trace, "--json"], 0);
+    let advice = report["advice"].as_str().expect("a text");
+    let conf = advice
+        .strip_prefix("PYTORCH_NPU_ALLOC_CONF=")
+        .expect("fixed segments at their defaults are not best here");
+    let best = &report["candidates"][0];
+    assert_eq!(best["conf"], conf);
+    let least = best["least_capacity"].as_u64().expect("a number");
+    let defaults = report["candidates"]
+        .as_array()
+        .and_then(|all| all.iter().find(|one| one["conf"] == ""))
+        .and_then(|one| one["least_capacity"].as_u64())
+        .expect("the defaults are among them");
+    assert!(least < defaults);
+    npualloc()
+        .args(["fit", trace, "--conf", conf, "--in", &least.to_string()])
+        .assert()
+        .code(0);
+    let stalls = json(
+        &[
+            "advise",
+            trace,
+            "--json",
+            "--for",
+            "stalls",
+            "--capacity",
+            "2500MiB",
+        ],
+        0,
+    );
+    let all = stalls["candidates"].as_array().expect("candidates");
+    let times: Vec<_> = all.iter().map(|one| one["stall_ns"].as_u64()).collect();
+    let known: Vec<_> = times.iter().flatten().collect();
+    assert!(known.is_sorted(), "{times:?}");
+    assert!(
+        times[..known.len()].iter().all(Option::is_some),
+        "{times:?}"
+    );
+}

@@ -1,0 +1,5 @@
+//! The program from outside: what it prints, its exit status, and that bad input leaves nothing behind.
+
+mod bad_input;
+mod commands;
+mod traces;
