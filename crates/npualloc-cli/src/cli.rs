@@ -45,6 +45,8 @@ pub enum Command {
     Advise(AdviseArgs),
     /// Would this workload fit in so much memory, and if not, how much is missing?
     Fit(FitArgs),
+    /// Replay a trace and write a page (HTML, works offline) that shows where the memory went.
+    Report(ReportArgs),
 }
 
 /// The input of every command.
@@ -106,4 +108,25 @@ pub struct FitArgs {
     /// expandable_segments:True. One that fits is enough for exit status 0.
     #[arg(long = "conf", value_name = "SETTINGS")]
     pub confs: Vec<String>,
+}
+
+/// `npualloc report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    #[command(flatten)]
+    pub source: Source,
+    /// The page; replaced if it exists.
+    #[arg(
+        long,
+        short,
+        value_name = "FILE",
+        default_value = "npualloc-report.html"
+    )]
+    pub output: PathBuf,
+    /// Settings; "" means the defaults.
+    #[arg(long, value_name = "SETTINGS", default_value = "")]
+    pub conf: String,
+    /// Memory of the device, for example 64GiB [default: what the trace says, else 64GiB].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub capacity: Option<u64>,
 }

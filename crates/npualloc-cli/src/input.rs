@@ -11,6 +11,10 @@ use crate::error::{Error, Result};
 pub struct Recording {
     /// What happened.
     pub trace: Trace,
+    /// Stacks of allocations, a frame a line, the innermost first.
+    pub stacks: Vec<String>,
+    /// Position in `stacks` for each allocation; empty where none are known.
+    pub stack_of: Vec<u32>,
 }
 
 impl Recording {
@@ -21,6 +25,8 @@ impl Recording {
     pub fn read(path: &Path) -> Result<Self> {
         let recording = Self {
             trace: Trace::read(path)?,
+            stacks: Vec::new(),
+            stack_of: Vec::new(),
         };
         if recording.trace.events.is_empty() {
             return Err(Error::Empty {

@@ -8,6 +8,7 @@
 //! | `input` | files to recordings, whatever their format |
 //! | `output` | tables, JSON, files written whole or not at all |
 //! | `quantity` | sizes as people write them |
+//! | `report` | the page |
 //! | `runs` | replays side by side, with a progress bar |
 //! | `search` | settings that fit a trace better |
 #![deny(unsafe_code)]
@@ -19,6 +20,7 @@ mod error;
 mod input;
 mod output;
 mod quantity;
+mod report;
 mod runs;
 mod search;
 
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         Command::Replay(arguments) => commands::replay::run(arguments, cli.output()),
         Command::Advise(arguments) => commands::advise::run(arguments, cli.output()),
         Command::Fit(arguments) => commands::fit::run(arguments, cli.output()),
+        Command::Report(arguments) => commands::report::run(arguments, cli.output()),
     };
     match outcome {
         Ok(Verdict::Done) => ExitCode::SUCCESS,

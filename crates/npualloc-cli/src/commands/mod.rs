@@ -3,6 +3,7 @@
 pub mod advise;
 pub mod fit;
 pub mod replay;
+pub mod report;
 
 /// What a command came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

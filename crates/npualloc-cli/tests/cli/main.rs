@@ -1,5 +1,7 @@
 //! The program from outside: what it prints, its exit status, and that bad input leaves nothing behind.
 
 mod bad_input;
+mod browser;
 mod commands;
+mod report;
 mod traces;

@@ -1,0 +1,79 @@
+//! `npualloc report`: a page that shows where the memory went.
+
+use std::path::PathBuf;
+
+use npualloc_replay::replay::replay_observed;
+use serde::Serialize;
+
+use super::Verdict;
+use super::replay::place;
+use crate::cli::ReportArgs;
+use crate::error::{Error, Result};
+use crate::input::Recording;
+use crate::output::{Output, write_whole};
+use crate::quantity::show_size;
+use crate::report::{Collector, Facts, page};
+use crate::runs::{self, show_conf};
+
+#[derive(Serialize)]
+struct Written {
+    page: PathBuf,
+    bytes: usize,
+    conf: String,
+    capacity: u64,
+    peak_held: u64,
+    out_of_memory: Option<String>,
+}
+
+/// Runs the command.
+pub fn run(arguments: &ReportArgs, output: Output) -> Result<Verdict> {
+    let settings = runs::settings(&arguments.conf)?;
+    let path = &arguments.source.trace;
+    let recording = Recording::read(path)?;
+    let trace = &recording.trace;
+    let capacity = runs::capacity(arguments.capacity, trace)?;
+    let bar = output.progress("replaying", 1);
+    let mut collector = Collector::new(&trace.events);
+    let setup = runs::setup(settings, capacity);
+    let outcome =
+        replay_observed(trace, &setup, &mut collector).map_err(|source| Error::Replay {
+            conf: arguments.conf.clone(),
+            source,
+        })?;
+    bar.finish_and_clear();
+    let source = path.file_name().unwrap_or(path.as_os_str());
+    let facts = Facts {
+        source: source.to_string_lossy().into_owned(),
+        workload: &trace.workload,
+        conf: &arguments.conf,
+        capacity,
+        outcome: &outcome,
+        stacks: &recording.stacks,
+        stack_of: &recording.stack_of,
+    };
+    let text = page(&facts, trace, &collector)?;
+    write_whole(&arguments.output, text.as_bytes())?;
+    let written = Written {
+        page: arguments.output.clone(),
+        bytes: text.len(),
+        conf: arguments.conf.clone(),
+        capacity,
+        peak_held: outcome.peak_held,
+        out_of_memory: outcome.out_of_memory_at.map(|at| place(trace, at)),
+    };
+    output.print(&written, || {
+        let end = match &written.out_of_memory {
+            None => "completes".to_owned(),
+            Some(at) => format!("runs out of memory at {at}"),
+        };
+        format!(
+            "With {} on {} the workload {end}, and holds at most {}.\nWritten: {} ({})",
+            show_conf(&written.conf),
+            show_size(capacity),
+            show_size(written.peak_held),
+            written.page.display(),
+            show_size(written.bytes as u64),
+        )
+    })?;
+    Ok(Verdict::Done)
+}

@@ -1,0 +1,223 @@
+//! Watches a replay: every block and every range of memory, from when to when.
+
+use std::collections::{BTreeMap, HashMap};
+
+use npualloc::device::{DeviceAllocator, SegmentInfo};
+use npualloc::error::OomReport;
+use npualloc::history::Action;
+use npualloc::ids::MempoolId;
+use npualloc_replay::replay::Observer;
+use npualloc_replay::trace::Event;
+
+/// A block's life. Sizes in bytes; moments are numbers of events, `None` = not until the end.
+#[derive(Debug, Clone)]
+pub struct Block {
+    /// Where.
+    pub addr: u64,
+    /// Bytes after rounding.
+    pub size: u64,
+    /// Bytes asked for.
+    pub requested: u64,
+    /// The stream it was allocated on.
+    pub stream: u32,
+    /// When.
+    pub allocated: u32,
+    /// When it was given back.
+    pub freed: Option<u32>,
+    /// When it became reusable: later than `freed` if another stream used it.
+    pub reusable: Option<u32>,
+    /// Its number among the trace's allocations.
+    pub ordinal: u32,
+}
+
+/// Contiguous memory of one segment, from when to when.
+#[derive(Debug, Clone)]
+pub struct Range {
+    /// Where.
+    pub addr: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Whose blocks it serves.
+    pub stream: u32,
+    /// Requests above 1 MiB.
+    pub large: bool,
+    /// Size of its pages, bytes; 0 for a fixed segment.
+    pub page: u64,
+    /// Since when.
+    pub begins: u32,
+    /// Until when.
+    pub ends: Option<u32>,
+}
+
+/// The moment memory ran out.
+#[derive(Debug, Clone)]
+pub struct OutOfMemory {
+    /// The event.
+    pub at: u32,
+    /// Bytes asked for.
+    pub requested: u64,
+    /// On which stream.
+    pub stream: u32,
+    /// The allocator's message.
+    pub message: String,
+}
+
+/// Everything a report needs of a replay.
+#[derive(Debug, Default)]
+pub struct Collector {
+    /// In the order of their allocation.
+    pub blocks: Vec<Block>,
+    /// In the order of their beginnings.
+    pub ranges: Vec<Range>,
+    /// If it happened.
+    pub out_of_memory: Option<OutOfMemory>,
+    /// Streams of the trace's allocations, in order.
+    streams: Vec<u32>,
+    allocations: u32,
+    /// Blocks in use by address.
+    active: HashMap<usize, usize>,
+    /// Ranges there are by address.
+    held: BTreeMap<usize, usize>,
+    /// Page sizes of virtual segments: under small and under large blocks.
+    pages: [u64; 2],
+}
+
+/// Under small and under large blocks, until the allocator has told.
+const USUAL_PAGES: [u64; 2] = [2 << 20, 8 << 20];
+
+impl Collector {
+    /// For a trace with these streams of its allocations, in order.
+    pub fn new(events: &[Event]) -> Self {
+        let streams = events.iter().filter_map(|event| match event {
+            Event::Alloc { stream, .. } => Some(*stream),
+            _ => None,
+        });
+        Self {
+            streams: streams.collect(),
+            pages: USUAL_PAGES,
+            ..Self::default()
+        }
+    }
+
+    fn take_entries(&mut self, at: u32, allocator: &DeviceAllocator) {
+        let mut moved = false;
+        for entry in allocator.take_undelivered_trace() {
+            match entry.action {
+                Action::FreeRequested => {
+                    if let Some(index) = self.active.get(&entry.addr) {
+                        self.blocks[*index].freed = Some(at);
+                    }
+                }
+                Action::FreeCompleted => {
+                    if let Some(index) = self.active.remove(&entry.addr) {
+                        self.blocks[index].reusable = Some(at);
+                    }
+                }
+                Action::SegmentAlloc
+                | Action::SegmentFree
+                | Action::SegmentMap
+                | Action::SegmentUnmap => moved = true,
+                Action::Alloc | Action::Snapshot | Action::OutOfMemory => {}
+            }
+        }
+        if moved {
+            self.follow_ranges(at, allocator);
+        }
+    }
+
+    /// A range that changed its size is another one.
+    fn follow_ranges(&mut self, at: u32, allocator: &DeviceAllocator) {
+        let now = allocator.snapshot(MempoolId::DEFAULT);
+        // Taking a snapshot makes an entry.
+        drop(allocator.take_undelivered_trace());
+        let sizes: HashMap<usize, usize> = now
+            .iter()
+            .map(|info| (info.addr, info.total_size))
+            .collect();
+        let ranges = &mut self.ranges;
+        self.held.retain(|addr, index| {
+            let stays = sizes
+                .get(addr)
+                .is_some_and(|size| *size as u64 == ranges[*index].size);
+            if !stays {
+                ranges[*index].ends = Some(at);
+            }
+            stays
+        });
+        for info in &now {
+            if !self.held.contains_key(&info.addr) {
+                let page = self.page_size(info, allocator);
+                self.held.insert(info.addr, self.ranges.len());
+                self.ranges.push(Range {
+                    addr: info.addr as u64,
+                    size: info.total_size as u64,
+                    stream: info.stream.0 as u32,
+                    large: info.large,
+                    page,
+                    begins: at,
+                    ends: None,
+                });
+            }
+        }
+    }
+
+    fn page_size(&mut self, info: &SegmentInfo, allocator: &DeviceAllocator) -> u64 {
+        if !info.expandable {
+            return 0;
+        }
+        let known = &mut self.pages[usize::from(info.large)];
+        let mut addr = info.addr;
+        for block in &info.blocks {
+            if block.allocated {
+                if let Some(view) = allocator.pages_under(addr) {
+                    *known = view.page_size as u64;
+                }
+                break;
+            }
+            addr += block.size;
+        }
+        *known
+    }
+}
+
+impl Observer for Collector {
+    fn begin(&mut self, allocator: &DeviceAllocator) {
+        allocator.attach_trace_trackers();
+    }
+
+    fn after(&mut self, at: usize, event: &Event, addr: usize, allocator: &DeviceAllocator) {
+        let at = at as u32;
+        self.take_entries(at, allocator);
+        if let Event::Alloc { bytes, stream } = event {
+            let ordinal = self.allocations;
+            self.allocations += 1;
+            if let Some(view) = allocator.describe_block(addr) {
+                self.active.insert(addr, self.blocks.len());
+                self.blocks.push(Block {
+                    addr: addr as u64,
+                    size: view.size as u64,
+                    requested: *bytes,
+                    stream: *stream,
+                    allocated: at,
+                    freed: None,
+                    reusable: None,
+                    ordinal,
+                });
+            }
+        }
+    }
+
+    fn out_of_memory(&mut self, at: usize, report: &OomReport, allocator: &DeviceAllocator) {
+        self.take_entries(at as u32, allocator);
+        self.out_of_memory = Some(OutOfMemory {
+            at: at as u32,
+            requested: report.requested as u64,
+            stream: self
+                .streams
+                .get(self.allocations as usize)
+                .copied()
+                .unwrap_or(0),
+            message: report.message.clone(),
+        });
+    }
+}
