@@ -54,6 +54,9 @@ pub enum Command {
 pub struct Source {
     /// A trace (text, gzip-compressed or not) or a memory snapshot (pickle).
     pub trace: PathBuf,
+    /// Which device of a memory snapshot [default: the first with anything in it].
+    #[arg(long, value_name = "NUMBER")]
+    pub device: Option<usize>,
 }
 
 /// `npualloc replay`.

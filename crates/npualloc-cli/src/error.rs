@@ -6,12 +6,47 @@ use npualloc::config::ConfigError;
 use npualloc::error::AllocError;
 use npualloc_replay::trace::TraceError;
 
+use crate::pickle::PickleError;
+use crate::snapshot::SnapshotError;
+
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The input is no trace, or a damaged one.
     #[error("{0}")]
     Trace(#[from] TraceError),
+    /// The input could not be read.
+    #[error("{path}: {source}")]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The input is larger than what is read.
+    #[error("{path}: larger than {most} bytes")]
+    TooLarge {
+        /// Which file.
+        path: PathBuf,
+        /// What is read at most.
+        most: u64,
+    },
+    /// The input is a pickle that is not read.
+    #[error("{path}: {source}")]
+    Pickle {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: PickleError,
+    },
+    /// The input is a pickle, but no usable snapshot.
+    #[error("{path}: {source}")]
+    Snapshot {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: SnapshotError,
+    },
     /// The input holds nothing to replay.
     #[error("{path}: the trace holds no event")]
     Empty {

@@ -1,10 +1,17 @@
 //! Files to recordings.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use npualloc_replay::trace::Trace;
 
+use crate::cli::Source;
 use crate::error::{Error, Result};
+use crate::{pickle, snapshot};
+
+/// With which a pickle of protocol 2 or later begins.
+const PICKLE_MAGIC: u8 = 0x80;
 
 /// A trace and what is known beyond it.
 #[derive(Debug)]
@@ -22,11 +29,16 @@ impl Recording {
     ///
     /// # Errors
     /// When it is damaged, foreign, or holds no event.
-    pub fn read(path: &Path) -> Result<Self> {
-        let recording = Self {
-            trace: Trace::read(path)?,
-            stacks: Vec::new(),
-            stack_of: Vec::new(),
+    pub fn read(source: &Source) -> Result<Self> {
+        let path = &source.trace;
+        let recording = if is_pickle(path)? {
+            Self::read_snapshot(path, source.device)?
+        } else {
+            Self {
+                trace: Trace::read(path)?,
+                stacks: Vec::new(),
+                stack_of: Vec::new(),
+            }
         };
         if recording.trace.events.is_empty() {
             return Err(Error::Empty {
@@ -34,5 +46,50 @@ impl Recording {
             });
         }
         Ok(recording)
+    }
+
+    fn read_snapshot(path: &Path, device: Option<usize>) -> Result<Self> {
+        let mut bytes = Vec::new();
+        let file = File::open(path).map_err(|source| unreadable(path, source))?;
+        file.take(pickle::MAX_FILE + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|source| unreadable(path, source))?;
+        if bytes.len() as u64 > pickle::MAX_FILE {
+            return Err(Error::TooLarge {
+                path: path.to_owned(),
+                most: pickle::MAX_FILE,
+            });
+        }
+        let (heap, top) = pickle::read(&bytes).map_err(|source| Error::Pickle {
+            path: path.to_owned(),
+            source,
+        })?;
+        drop(bytes);
+        let converted =
+            snapshot::convert(&heap, top, device).map_err(|source| Error::Snapshot {
+                path: path.to_owned(),
+                source,
+            })?;
+        Ok(Self {
+            trace: converted.trace,
+            stacks: converted.stacks,
+            stack_of: converted.stack_of,
+        })
+    }
+}
+
+fn is_pickle(path: &Path) -> Result<bool> {
+    let mut first = [0];
+    let mut file = File::open(path).map_err(|source| unreadable(path, source))?;
+    let read = file
+        .read(&mut first)
+        .map_err(|source| unreadable(path, source))?;
+    Ok(read == 1 && first[0] == PICKLE_MAGIC)
+}
+
+fn unreadable(path: &Path, source: std::io::Error) -> Error {
+    Error::Read {
+        path: path.to_owned(),
+        source,
     }
 }

@@ -7,6 +7,7 @@
 //! | `commands` | one file for each command |
 //! | `input` | files to recordings, whatever their format |
 //! | `output` | tables, JSON, files written whole or not at all |
+//! | `pickle`, `snapshot` | memory snapshots of torch, read without running anything |
 //! | `quantity` | sizes as people write them |
 //! | `report` | the page |
 //! | `runs` | replays side by side, with a progress bar |
@@ -19,10 +20,12 @@ mod commands;
 mod error;
 mod input;
 mod output;
+mod pickle;
 mod quantity;
 mod report;
 mod runs;
 mod search;
+mod snapshot;
 
 use std::io::ErrorKind;
 use std::process::ExitCode;

@@ -31,7 +31,7 @@ struct Report {
 /// Runs the command.
 pub fn run(arguments: &AdviseArgs, output: Output) -> Result<Verdict> {
     let path = &arguments.source.trace;
-    let trace = Recording::read(path)?.trace;
+    let trace = Recording::read(&arguments.source)?.trace;
     let capacity = runs::capacity(arguments.capacity, &trace)?;
     let bar = output.progress("searching", candidates());
     let search = Search {

@@ -36,7 +36,7 @@ struct Fit {
 pub fn run(arguments: &FitArgs, output: Output) -> Result<Verdict> {
     let confs = runs::checked_confs(&arguments.confs)?;
     let path = &arguments.source.trace;
-    let trace = Recording::read(path)?.trace;
+    let trace = Recording::read(&arguments.source)?.trace;
     let capacity = runs::capacity(Some(arguments.capacity), &trace)?;
     let bar = output.progress("replaying", confs.len() as u64);
     let settings = runs::side_by_side(&confs, &bar, |(conf, settings)| {

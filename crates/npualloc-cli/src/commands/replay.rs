@@ -36,7 +36,7 @@ struct Run {
 pub fn run(arguments: &ReplayArgs, output: Output) -> Result<Verdict> {
     let confs = runs::checked_confs(&arguments.confs)?;
     let path = &arguments.source.trace;
-    let trace = Recording::read(path)?.trace;
+    let trace = Recording::read(&arguments.source)?.trace;
     let capacity = runs::capacity(arguments.capacity, &trace)?;
     let bar = output.progress("replaying", confs.len() as u64);
     let runs = runs::side_by_side(&confs, &bar, |(conf, settings)| {

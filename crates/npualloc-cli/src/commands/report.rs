@@ -29,7 +29,7 @@ struct Written {
 pub fn run(arguments: &ReportArgs, output: Output) -> Result<Verdict> {
     let settings = runs::settings(&arguments.conf)?;
     let path = &arguments.source.trace;
-    let recording = Recording::read(path)?;
+    let recording = Recording::read(&arguments.source)?;
     let trace = &recording.trace;
     let capacity = runs::capacity(arguments.capacity, trace)?;
     let bar = output.progress("replaying", 1);

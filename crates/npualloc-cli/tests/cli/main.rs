@@ -4,4 +4,5 @@ mod bad_input;
 mod browser;
 mod commands;
 mod report;
+mod snapshots;
 mod traces;

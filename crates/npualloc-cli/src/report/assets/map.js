@@ -21,7 +21,7 @@ function createMap(canvas, tables, describe) {
   function layOut(width) {
     let total = 0;
     for (const { range } of memory) total += ranges.size[range];
-    const gaps = memory.length * 2;
+    const gaps = Math.max(0, memory.length - 1) * 2;
     const rows = Math.max(1, Math.min(ROWS, Math.ceil(total / 2 ** 30)));
     let pixels = Math.max(total > 0 ? width : 0, rows * width - gaps);
     // Many small segments: the gaps alone fill rows.
@@ -33,7 +33,7 @@ function createMap(canvas, tables, describe) {
       x += piece.width + 2;
       return piece;
     });
-    return { scale, rows: Math.max(1, Math.ceil(x / width)) };
+    return { scale, rows: Math.max(1, Math.ceil((x - 2 - 1e-6) / width)) };
   }
 
   function drawSpan(pen, width, from, length, colour) {

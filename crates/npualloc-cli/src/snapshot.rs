@@ -1,0 +1,275 @@
+//! Memory snapshots of torch (`_dump_snapshot`, NPU and CUDA) as recordings.
+//!
+//! A snapshot holds the last so many trace entries of each device and the blocks there are at the end.
+//! What was alive before the first entry is known from being freed later, or from being there at the end
+//! without an entry: such blocks are allocated first. A block counts as freed when it became reusable, so
+//! the uses by other streams, which no entry tells, have their effect without being named.
+
+use std::collections::HashMap;
+
+use npualloc_replay::trace::{Event, Trace};
+
+use crate::pickle::{Heap, Value};
+
+/// Why a pickle is no usable snapshot.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum SnapshotError {
+    /// Something that every snapshot has is not there.
+    #[error("not a memory snapshot of torch: {missing} is missing")]
+    Foreign {
+        /// What.
+        missing: &'static str,
+    },
+    /// No such device in it.
+    #[error("the snapshot has no device {device}; it has {count}")]
+    NoDevice {
+        /// As asked for.
+        device: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// Sizes that no device has.
+    #[error("the snapshot holds more than 1 EiB, or more streams than a device has")]
+    Absurd,
+}
+
+/// More than any device has.
+const MAX_STREAMS: usize = 1024;
+/// More memory than there is.
+const ONE_EXBIBYTE: u64 = 1 << 60;
+/// Frames of a stack that are kept.
+const MOST_FRAMES: usize = 40;
+
+/// A snapshot as a trace, with the stacks of its allocations.
+#[derive(Debug, Default)]
+pub struct Converted {
+    /// What happened.
+    pub trace: Trace,
+    /// Stacks, a frame a line; the first is empty.
+    pub stacks: Vec<String>,
+    /// Position in `stacks` for each allocation.
+    pub stack_of: Vec<u32>,
+}
+
+/// Reads a device of a snapshot; without one the first that has entries or blocks.
+///
+/// # Errors
+/// When it is no snapshot, or the device is not in it.
+pub fn convert(
+    heap: &Heap,
+    snapshot: Value,
+    device: Option<usize>,
+) -> Result<Converted, SnapshotError> {
+    let list = |key, missing| {
+        let found = heap.get(snapshot, key).and_then(|value| heap.list(value));
+        found.ok_or(SnapshotError::Foreign { missing })
+    };
+    let segments = list("segments", "\"segments\"")?;
+    let traces = list("device_traces", "\"device_traces\"")?;
+    let segments_of = |device: usize| {
+        let all = segments.iter().copied();
+        all.filter(move |segment| heap.number(*segment, "device") == Some(device as u64))
+    };
+    let device = match device {
+        Some(device) if device >= traces.len() => {
+            return Err(SnapshotError::NoDevice {
+                device,
+                count: traces.len(),
+            });
+        }
+        Some(device) => device,
+        None => {
+            let used = |device: &usize| {
+                let entries = heap
+                    .list(traces[*device])
+                    .is_some_and(|all| !all.is_empty());
+                entries || segments_of(*device).next().is_some()
+            };
+            (0..traces.len()).find(used).unwrap_or(0)
+        }
+    };
+    let none = [];
+    let entries = traces.get(device).and_then(|all| heap.list(*all));
+    let mut converter = Converter::new(heap);
+    converter.add_early_blocks(entries.unwrap_or(&none), segments_of(device));
+    for entry in entries.unwrap_or(&none) {
+        converter.add(*entry);
+    }
+    converter.finish()
+}
+
+struct Converter<'a> {
+    heap: &'a Heap,
+    converted: Converted,
+    /// Streams by their handles, numbered as they appear.
+    streams: HashMap<u64, u32>,
+    /// Blocks alive by address.
+    alive: HashMap<u64, (u32, u64)>,
+    bytes: u64,
+    /// Stacks by the list of their frames, and by their text.
+    by_frames: HashMap<u32, u32>,
+    by_text: HashMap<String, u32>,
+    absurd: bool,
+}
+
+impl<'a> Converter<'a> {
+    fn new(heap: &'a Heap) -> Self {
+        let mut converter = Self {
+            heap,
+            converted: Converted::default(),
+            streams: HashMap::new(),
+            alive: HashMap::new(),
+            bytes: 0,
+            by_frames: HashMap::new(),
+            by_text: HashMap::from([(String::new(), 0)]),
+            absurd: false,
+        };
+        converter.converted.stacks.push(String::new());
+        converter
+    }
+
+    /// Blocks that are freed, or there at the end, without having been allocated in an entry.
+    fn add_early_blocks(&mut self, entries: &[Value], segments: impl Iterator<Item = Value>) {
+        let mut allocated: HashMap<u64, bool> = HashMap::new();
+        let mut early = Vec::new();
+        for entry in entries {
+            let Some(addr) = self.heap.number(*entry, "addr") else {
+                continue;
+            };
+            match self.action(*entry) {
+                Some("alloc") => {
+                    allocated.insert(addr, true);
+                }
+                Some("free_completed") if allocated.insert(addr, false).is_none() => {
+                    early.push((*entry, addr, self.heap.number(*entry, "size")));
+                }
+                _ => {}
+            }
+        }
+        for segment in segments {
+            let blocks = self.heap.get(segment, "blocks");
+            let mut next = self.heap.number(segment, "address").unwrap_or(0);
+            for block in blocks.and_then(|all| self.heap.list(all)).unwrap_or(&[]) {
+                let addr = self.heap.number(*block, "address").unwrap_or(next);
+                let size = self.heap.number(*block, "size").unwrap_or(0);
+                next = addr.saturating_add(size);
+                let state = self.heap.get(*block, "state");
+                let state = state.and_then(|state| self.heap.text(state));
+                if state.is_some_and(|state| state.starts_with("active"))
+                    && !allocated.contains_key(&addr)
+                {
+                    let asked = self.heap.number(*block, "requested_size").or(Some(size));
+                    let stream = self.heap.bits(segment, "stream").unwrap_or(0);
+                    self.allocate(addr, asked.unwrap_or(0), stream, *block);
+                }
+            }
+        }
+        for (entry, addr, size) in early {
+            let stream = self.heap.bits(entry, "stream").unwrap_or(0);
+            self.allocate(addr, size.unwrap_or(0), stream, Value::None);
+        }
+        if !self.converted.trace.events.is_empty() {
+            self.mark("the recorded history begins");
+        }
+    }
+
+    fn action(&self, entry: Value) -> Option<&'a str> {
+        let action = self.heap.get(entry, "action")?;
+        self.heap.text(action)
+    }
+
+    fn add(&mut self, entry: Value) {
+        let addr = self.heap.number(entry, "addr").unwrap_or(0);
+        match self.action(entry) {
+            Some("alloc") => {
+                let size = self.heap.number(entry, "size").unwrap_or(0);
+                let stream = self.heap.bits(entry, "stream").unwrap_or(0);
+                self.allocate(addr, size, stream, entry);
+            }
+            Some("free_completed") => self.free(addr),
+            Some("oom") => self.mark("out of memory in the recorded run"),
+            _ => {}
+        }
+    }
+
+    fn mark(&mut self, text: &str) {
+        let trace = &mut self.converted.trace;
+        let label = trace.labels.len() as u32;
+        trace.labels.push(text.to_owned());
+        trace.events.push(Event::Mark { label });
+    }
+
+    fn allocate(&mut self, addr: u64, bytes: u64, stream: u64, described: Value) {
+        // An entry may be lost; what is at an address now replaces what was.
+        self.free(addr);
+        let next = self.streams.len() as u32;
+        let stream = *self.streams.entry(stream).or_insert(next);
+        let stack = self.stack(described);
+        let trace = &mut self.converted.trace;
+        self.alive.insert(addr, (trace.blocks, bytes));
+        self.absurd |= bytes >= ONE_EXBIBYTE
+            || self.bytes.saturating_add(bytes) >= ONE_EXBIBYTE
+            || stream as usize >= MAX_STREAMS;
+        self.bytes = self.bytes.saturating_add(bytes);
+        trace.peak_live = trace.peak_live.max(self.bytes);
+        trace.blocks += 1;
+        trace.streams = trace.streams.max(stream + 1);
+        trace.events.push(Event::Alloc { bytes, stream });
+        self.converted.stack_of.push(stack);
+    }
+
+    fn free(&mut self, addr: u64) {
+        if let Some((block, bytes)) = self.alive.remove(&addr) {
+            self.bytes = self.bytes.saturating_sub(bytes);
+            self.converted.trace.events.push(Event::Free { block });
+        }
+    }
+
+    fn stack(&mut self, described: Value) -> u32 {
+        let Some(frames) = self.heap.get(described, "frames") else {
+            return 0;
+        };
+        let Value::List(id) = frames else { return 0 };
+        if let Some(known) = self.by_frames.get(&id) {
+            return *known;
+        }
+        let text: Vec<String> = self
+            .heap
+            .list(frames)
+            .unwrap_or(&[])
+            .iter()
+            .take(MOST_FRAMES)
+            .map(|frame| self.frame(*frame))
+            .collect();
+        let stacks = &mut self.converted.stacks;
+        let stack = *self
+            .by_text
+            .entry(text.join("\n"))
+            .or_insert_with_key(|text| {
+                stacks.push(text.clone());
+                stacks.len() as u32 - 1
+            });
+        self.by_frames.insert(id, stack);
+        stack
+    }
+
+    fn frame(&self, frame: Value) -> String {
+        let part = |key| {
+            let value = self.heap.get(frame, key);
+            value.and_then(|value| self.heap.text(value)).unwrap_or("?")
+        };
+        let line = self.heap.number(frame, "line").unwrap_or(0);
+        format!("{} at {}:{line}", part("name"), part("filename"))
+    }
+
+    fn finish(mut self) -> Result<Converted, SnapshotError> {
+        if self.absurd {
+            return Err(SnapshotError::Absurd);
+        }
+        if self.converted.stacks.len() == 1 {
+            self.converted.stack_of.clear();
+        }
+        "a memory snapshot".clone_into(&mut self.converted.trace.workload);
+        Ok(self.converted)
+    }
+}

@@ -1,0 +1,102 @@
+//! Memory snapshots as traces. The program they were taken of keeps 3 MiB from before its history, 4
+//! weights of 2 MiB, and in each of 3 steps makes 1 MiB and then three times 4 MiB that it keeps and 1 MiB
+//! that replaces the last.
+
+use std::path::{Path, PathBuf};
+
+use predicates::str::contains;
+use serde_json::Value;
+
+use crate::traces::{Files, MIB, npualloc};
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(name)
+}
+
+fn replay(path: &Path) -> Value {
+    let output = npualloc()
+        .args(["replay", "--json", "--conf", ""])
+        .arg(path)
+        .output()
+        .expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn a_snapshot_replays_as_the_program_it_was_taken_of() {
+    let npu = replay(&data("npu.pickle"));
+    assert_eq!(npu["peak_live"], 25 * MIB);
+    // 26 allocations and the marker where the history begins. 22 were freed, but the last one that another
+    // stream uses was still waiting for it.
+    assert_eq!(npu["events"], 26 + 1 + 21);
+    let cuda = replay(&data("cuda.pickle"));
+    assert_eq!(
+        (&cuda["peak_live"], &cuda["events"]),
+        (&npu["peak_live"], &npu["events"])
+    );
+}
+
+#[test]
+fn a_report_shows_the_stacks() {
+    let files = Files::new();
+    let page = files.0.path().join("page.html");
+    npualloc()
+        .arg("report")
+        .arg(data("npu.pickle"))
+        .arg("-o")
+        .arg(&page)
+        .assert()
+        .success();
+    let text = std::fs::read_to_string(page).expect("written");
+    assert!(
+        text.contains(r"attention at train.py:4\nlayer at train.py:7"),
+        "no stack"
+    );
+}
+
+#[test]
+fn pickles_that_are_no_snapshots_are_refused_and_run_nothing() {
+    let files = Files::new();
+    let good = std::fs::read(data("npu.pickle")).expect("read");
+    let harm = files.0.path().join("harm");
+    // os.system("touch …"), as pickle.dumps writes it.
+    let command = format!("touch {}", harm.display());
+    let mut evil = b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c".to_vec();
+    evil.push(command.len() as u8);
+    evil.extend_from_slice(command.as_bytes());
+    evil.extend_from_slice(b"\x85R.");
+    for (name, contents, reason) in [
+        ("evil", evil, "only plain data"),
+        (
+            "cut",
+            good[..good.len() - 100].to_vec(),
+            "ends in the middle",
+        ),
+        (
+            "number",
+            b"\x80\x04K\x01.".to_vec(),
+            "not a memory snapshot",
+        ),
+        ("empty", b"\x80\x04}.".to_vec(), "\"segments\" is missing"),
+        ("magic", b"\x80".to_vec(), "not a pickle"),
+    ] {
+        let path = files.write(name, contents);
+        npualloc()
+            .arg("replay")
+            .arg(&path)
+            .assert()
+            .code(2)
+            .stdout("")
+            .stderr(contains(reason));
+    }
+    assert!(!harm.exists());
+    npualloc()
+        .args(["replay", "--device", "7"])
+        .arg(data("npu.pickle"))
+        .assert()
+        .code(2)
+        .stderr(contains("no device 7"));
+}
