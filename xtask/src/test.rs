@@ -10,7 +10,7 @@ use std::slice;
 use anyhow::{Context, Result};
 
 use crate::apt::{self, Need};
-use crate::bench::counts;
+use crate::bench::{counts, replay};
 use crate::cli::{Suite, TestArgs, Torch};
 use crate::device::{Device, Knobs};
 use crate::env::Project;
@@ -189,6 +189,10 @@ fn python(
         summary.run(&name, &mut pytest, is_pytest_result)?;
     }
     if arguments.rest.is_empty() {
+        let (closing, mut lines) = replay::check::check(project, &python)?;
+        let success = lines.is_empty();
+        lines.push(closing);
+        summary.add(&format!("bench replay, torch {version}"), success, lines);
         let wheel = package::build(project, slice::from_ref(version))?;
         let mut pytest = python.command();
         device.prepare(&mut pytest, &Knobs::default());

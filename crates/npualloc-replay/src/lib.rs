@@ -4,7 +4,9 @@
 //!
 //! - [`trace`]: the trace format and its reader.
 //! - [`synthetic`]: a made-up training run as a trace.
-//! - [`packing`]: offline placement of blocks whose lifetimes are known: what no allocator can beat.
+//! - [`cases`]: allocation problems with known lifetimes: read, made up, turned into traces.
+//! - [`packing`]: offline placement of blocks whose lifetimes are known: what no
+//!   allocator without virtual memory can beat.
 //!
 //! With the feature `core` (default), the Rust core alone, without torch_npu:
 //!
@@ -13,6 +15,7 @@
 //!   the host waited.
 //! - [`search`]: the smallest capacity on which a trace completes.
 
+pub mod cases;
 #[cfg(feature = "core")]
 pub mod device;
 pub mod packing;

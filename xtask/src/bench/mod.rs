@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 
 pub mod counts;
 mod hot;
+mod regret;
 pub mod replay;
 
 #[derive(Args)]
@@ -41,6 +42,13 @@ pub enum BenchCommand {
     /// writes replay.json and a picture (SVG) of each trace to target/bench.
     /// docs/memory.md says what each figure means.
     Replay(replay::ReplayArgs),
+
+    /// Compare online allocation with offline placement
+    ///
+    /// Replays small problems whose lifetimes are known and prints how much more
+    /// memory than the best offline placement each configuration needs; writes
+    /// target/bench/regret.json.
+    Regret(regret::RegretArgs),
 }
 
 pub fn main(arguments: &BenchArgs) -> Result<ExitCode> {
@@ -48,5 +56,6 @@ pub fn main(arguments: &BenchArgs) -> Result<ExitCode> {
         BenchCommand::Hot(arguments) => hot::main(arguments),
         BenchCommand::Counts(arguments) => counts::main(arguments),
         BenchCommand::Replay(arguments) => replay::main(arguments),
+        BenchCommand::Regret(arguments) => regret::main(arguments),
     }
 }

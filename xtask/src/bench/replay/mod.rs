@@ -2,7 +2,7 @@
 //!
 //! `configuration` (what is compared) · `input` (traces, as files for the other side) · `server` (the
 //! processes that replay) · `search` (least capacity) · `measure` (all runs, on all cores) · `report`
-//! (figures and their file) · `table` and `picture` (how they are shown).
+//! (figures and their file) · `table` and `picture` (how they are shown) · `check` (for the tests).
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,6 +18,7 @@ use crate::plugin::{CMakeTree, Plugin, Tests};
 use crate::process::say;
 use crate::python::Python;
 
+pub mod check;
 pub mod configuration;
 mod input;
 pub mod measure;
@@ -28,7 +29,7 @@ pub mod server;
 mod table;
 
 use configuration::Configuration;
-use input::Input;
+pub use input::Input;
 use measure::Plan;
 use server::Launcher;
 
@@ -50,6 +51,11 @@ pub struct ReplayArgs {
     /// then 1.02 × the peak of live bytes
     #[arg(long)]
     pub no_search: bool,
+
+    /// Check the benchmark itself instead, on small traces whose figures are known; part of
+    /// `cargo xtask test python`
+    #[arg(long, conflicts_with_all = ["traces", "configurations", "no_search"])]
+    pub check: bool,
 
     #[command(flatten)]
     pub common: CommonArgs,
@@ -90,6 +96,9 @@ impl CommonArgs {
 }
 
 pub fn main(arguments: &ReplayArgs) -> Result<ExitCode> {
+    if arguments.check {
+        return check_main(arguments);
+    }
     // Before anything is built: a trace that can't be read is said at once.
     let traces = input::read(&arguments.traces)?;
     let project = Project::locate()?;
@@ -121,8 +130,23 @@ pub fn main(arguments: &ReplayArgs) -> Result<ExitCode> {
     })
 }
 
+fn check_main(arguments: &ReplayArgs) -> Result<ExitCode> {
+    let project = Project::locate()?;
+    let python = Python::find(&project, &arguments.common.interpreter)?;
+    let (closing, wrong) = check::check(&project, &python)?;
+    for line in &wrong {
+        println!("FAILED: {line}");
+    }
+    println!("{closing}");
+    Ok(if wrong.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
 /// All configurations, or those asked for, each once and in the order of the tables.
-fn chosen(asked: &[Configuration]) -> Vec<Configuration> {
+pub fn chosen(asked: &[Configuration]) -> Vec<Configuration> {
     let all = Configuration::ALL.into_iter();
     all.filter(|one| asked.is_empty() || asked.contains(one))
         .collect()

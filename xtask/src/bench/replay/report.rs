@@ -130,6 +130,15 @@ pub struct Report {
 }
 
 impl Report {
+    /// Reads what [`Report::write`] wrote.
+    ///
+    /// # Errors
+    /// When the file is not there or is no such report.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("understand {}", path.display()))
+    }
+
     /// Writes it as JSON.
     ///
     /// # Errors
