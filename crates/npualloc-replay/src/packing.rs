@@ -336,7 +336,7 @@ mod tests {
         // Fills a rectangle without a gap: no simple order finds that.
         let buffers = Case::cut("cut", 80, 1000, 4096, 2).buffers;
         let first = pack(&buffers, Duration::ZERO, 1);
-        let found = pack(&buffers, Duration::from_secs(3), 1);
+        let found = pack(&buffers, Duration::from_secs(1), 1);
         assert_eq!(conflict(&buffers, &found.offsets), None);
         let end = |index: usize| found.offsets[index] + buffers[index].size;
         assert_eq!((0..buffers.len()).map(end).max(), Some(found.height));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, Table};
 use npualloc_replay::cases::Case;
 use npualloc_replay::packing::{conflict, lower_bound, pack};
 use npualloc_replay::trace::Trace;
@@ -104,7 +104,10 @@ pub fn main(arguments: &RegretArgs) -> Result<ExitCode> {
     for ((row, configuration), least) in tasks.into_iter().zip(found) {
         rows[row].least.insert(configuration, least);
     }
-    println!("{}", table(&rows, &configurations));
+    println!(
+        "{}",
+        table(&rows, &configurations, arguments.common.preset())
+    );
     println!(
         "Least capacity of each configuration beyond the best offline placement: found here or known. An \
          allocator that maps pages can need less than that, but never less than the bound."
@@ -168,9 +171,9 @@ fn offline(case: &Case, budget: Duration) -> Result<Row> {
     })
 }
 
-fn table(rows: &[Row], configurations: &[Configuration]) -> Table {
+fn table(rows: &[Row], configurations: &[Configuration], preset: &str) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_FULL_CONDENSED);
+    table.load_preset(preset);
     let fixed = ["case", "blocks", "bound", "packed ÷ bound", "known ÷ bound"];
     let names = configurations.iter().map(|one| one.name());
     table.set_header(fixed.into_iter().chain(names));

@@ -175,7 +175,7 @@ fn shown(trace: &TraceReport, path: PathBuf, wrong: &mut Vec<String>) -> Result<
     picture::draw(trace, &path)?;
     let drawn =
         std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-    let text = table::text(trace);
+    let text = table::text(trace, comfy_table::presets::ASCII_MARKDOWN);
     for configuration in Configuration::ALL {
         let name = configuration.name();
         for (what, shown) in [("table", &text), ("picture", &drawn)] {

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use comfy_table::presets;
 
 use crate::cli::Interpreter;
 use crate::device::{Device, build_simulator};
@@ -72,11 +73,24 @@ pub struct CommonArgs {
     #[arg(long, value_name = "DIRECTORY")]
     pub output: Option<PathBuf>,
 
+    /// Print the tables as Markdown
+    #[arg(long)]
+    pub markdown: bool,
+
     #[command(flatten)]
     pub interpreter: Interpreter,
 }
 
 impl CommonArgs {
+    /// How tables look.
+    pub fn preset(&self) -> &'static str {
+        if self.markdown {
+            presets::ASCII_MARKDOWN
+        } else {
+            presets::UTF8_FULL_CONDENSED
+        }
+    }
+
     /// The directory for figures, made when it is not there.
     pub fn directory(&self, project: &Project) -> Result<PathBuf> {
         let directory = match &self.output {
@@ -114,8 +128,9 @@ pub fn main(arguments: &ReplayArgs) -> Result<ExitCode> {
     let report = measure::run(&launcher, &inputs, &plan)?;
     let path = directory.join("replay.json");
     report.write(&path)?;
+    let preset = arguments.common.preset();
     for trace in &report.traces {
-        println!("{}", table::text(trace));
+        println!("{}", table::text(trace, preset));
         let picture = directory.join(format!("replay-{}.svg", trace.name));
         picture::draw(trace, &picture)?;
         println!("Picture: {}", picture.display());

@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, Table};
 
 use super::configuration::Configuration;
 use super::report::{Run, Tight, TraceReport};
 
-/// All tables of a trace.
-pub fn text(trace: &TraceReport) -> String {
+/// All tables of a trace, in a form of comfy-table's `presets`.
+pub fn text(trace: &TraceReport, preset: &str) -> String {
     let mut text = String::new();
     let live = trace.peak_live as f64;
     // Writing to a string can't fail.
@@ -21,7 +21,8 @@ pub fn text(trace: &TraceReport) -> String {
         gib(trace.peak_live),
         gib(trace.ample_capacity),
     );
-    let _ = writeln!(text, "{}", ample(trace, live));
+    // Markdown wants an empty line around a table.
+    let _ = writeln!(text, "\n{}\n", ample(trace, live, preset));
     for tight in &trace.tight {
         let _ = writeln!(
             text,
@@ -30,7 +31,7 @@ pub fn text(trace: &TraceReport) -> String {
             tight.capacity as f64 / live,
             because(trace, tight),
         );
-        let _ = writeln!(text, "{}", pressed(tight));
+        let _ = writeln!(text, "\n{}\n", pressed(tight, preset));
     }
     text.truncate(text.trim_end().len());
     text
@@ -47,21 +48,24 @@ fn because(trace: &TraceReport, tight: &Tight) -> String {
     }
 }
 
-fn ample(trace: &TraceReport, live: f64) -> Table {
-    let mut table = new([
-        "ample memory",
-        "reserved GiB",
-        "÷ live",
-        "least ÷ live",
-        "memory calls",
-        "after growth",
-        "per 10,000",
-        "driver ms",
-        "syncs",
-        "waited ms",
-        "out of memory",
-        "hazards",
-    ]);
+fn ample(trace: &TraceReport, live: f64, preset: &str) -> Table {
+    let mut table = new(
+        preset,
+        [
+            "ample memory",
+            "reserved GiB",
+            "÷ live",
+            "least ÷ live",
+            "memory calls",
+            "after growth",
+            "per 10,000",
+            "driver ms",
+            "syncs",
+            "waited ms",
+            "out of memory",
+            "hazards",
+        ],
+    );
     for (configuration, measured) in &trace.configurations {
         let run = &measured.ample;
         let least = measured.least.as_ref();
@@ -87,18 +91,21 @@ fn ample(trace: &TraceReport, live: f64) -> Table {
     right(table)
 }
 
-fn pressed(tight: &Tight) -> Table {
-    let mut table = new([
-        "under pressure",
-        "out of memory",
-        "calls after growth",
-        "syncs",
-        "waits",
-        "driver ms",
-        "waited ms",
-        "calls ÷ stock",
-        "time ÷ stock",
-    ]);
+fn pressed(tight: &Tight, preset: &str) -> Table {
+    let mut table = new(
+        preset,
+        [
+            "under pressure",
+            "out of memory",
+            "calls after growth",
+            "syncs",
+            "waits",
+            "driver ms",
+            "waited ms",
+            "calls ÷ stock",
+            "time ÷ stock",
+        ],
+    );
     let reference = tight
         .runs
         .get(&tight.reference)
@@ -137,9 +144,9 @@ fn ran_out(run: &Run) -> String {
     }
 }
 
-fn new<const N: usize>(header: [&str; N]) -> Table {
+fn new<const N: usize>(preset: &str, header: [&str; N]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_FULL_CONDENSED);
+    table.load_preset(preset);
     table.set_header(header);
     table
 }
