@@ -28,12 +28,12 @@ pub struct Case {
 #[derive(Debug, thiserror::Error)]
 pub enum CaseError {
     /// The file could not be read, or is no CSV with the three columns.
-    #[error("{path}: {source}")]
+    #[error("{path}: {error}")]
     Csv {
         /// Which file.
         path: PathBuf,
         /// What is wrong.
-        source: csv::Error,
+        error: csv::Error,
     },
     /// A block makes no sense.
     #[error("{path}: block {index} (from 0): {problem}")]
@@ -63,9 +63,9 @@ struct Row {
 impl Case {
     /// Reads a CSV file. A number in its name, as in `A.1048576.csv`, is the memory known to be enough.
     pub fn read(path: &Path) -> Result<Self, CaseError> {
-        let csv = |source| CaseError::Csv {
+        let csv = |error| CaseError::Csv {
             path: path.to_owned(),
-            source,
+            error,
         };
         let mut reader = csv::Reader::from_path(path).map_err(csv)?;
         let mut buffers = Vec::new();

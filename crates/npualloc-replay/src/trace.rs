@@ -90,12 +90,12 @@ pub struct Trace {
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file could not be read or decompressed.
-    #[error("{path}: {source}")]
+    #[error("{path}: {error}")]
     Io {
         /// Which file.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// The file ends in the middle.
     #[error("{path}: the file ends in the middle, after line {line}")]
@@ -128,9 +128,9 @@ pub enum TraceError {
 impl Trace {
     /// Reads a trace file, compressed or not.
     pub fn read(path: &Path) -> Result<Self, TraceError> {
-        let io = |source| TraceError::Io {
+        let io = |error| TraceError::Io {
             path: path.to_owned(),
-            source,
+            error,
         };
         let mut file = BufReader::new(File::open(path).map_err(io)?);
         let compressed = file.fill_buf().map_err(io)?.starts_with(&GZIP_MAGIC);
@@ -151,14 +151,14 @@ impl Trace {
             let read = (&mut input)
                 .take(MAX_LINE)
                 .read_until(b'\n', &mut text)
-                .map_err(|source| match source.kind() {
+                .map_err(|error| match error.kind() {
                     ErrorKind::UnexpectedEof => TraceError::Truncated {
                         path: path.to_owned(),
                         line: number,
                     },
                     _ => TraceError::Io {
                         path: path.to_owned(),
-                        source,
+                        error,
                     },
                 })?;
             if read == 0 {

@@ -9,7 +9,7 @@ use npualloc_replay::trace::Trace;
 use super::configuration::Configuration;
 use super::measure::{self, Plan};
 use super::report::{Report, Run, TraceReport};
-use super::{Input, input, picture, prepare, table};
+use super::{Input, input, picture, prepare, summary, table};
 use crate::env::Project;
 use crate::python::Python;
 
@@ -45,6 +45,12 @@ pub fn check(project: &Project, python: &Python) -> Result<(String, Vec<String>)
     // As a reader of the file would see it.
     let report = Report::read(&directory.join("replay.json"))?;
     let mut wrong = Vec::new();
+    let preset = comfy_table::presets::ASCII_MARKDOWN;
+    let side_by_side = summary::text(&report, &Configuration::ALL, preset);
+    // The stock allocator's least capacity for "exact": 264 MiB for 256 live.
+    if !side_by_side.contains("1.0312") {
+        wrong.push(format!("the summary lacks a figure:\n{side_by_side}"));
+    }
     for trace in &report.traces {
         general(trace, &mut wrong);
         let path = directory.join(format!("replay-{}.svg", trace.name));

@@ -2,7 +2,7 @@
 //!
 //! `configuration` (what is compared) · `input` (traces, as files for the other side) · `server` (the
 //! processes that replay) · `search` (least capacity) · `measure` (all runs, on all cores) · `report`
-//! (figures and their file) · `table` and `picture` (how they are shown) · `check` (for the tests).
+//! (figures and their file) · `table`, `summary` and `picture` (how they are shown) · `check` (for the tests).
 
 use std::fs;
 use std::path::PathBuf;
@@ -27,6 +27,7 @@ mod picture;
 pub mod report;
 pub mod search;
 pub mod server;
+mod summary;
 mod table;
 
 use configuration::Configuration;
@@ -135,6 +136,9 @@ pub fn main(arguments: &ReplayArgs) -> Result<ExitCode> {
         picture::draw(trace, &picture)?;
         println!("Picture: {}", picture.display());
         println!();
+    }
+    if report.traces.len() > 1 {
+        println!("{}\n", summary::text(&report, &plan.configurations, preset));
     }
     println!("Figures: {}", path.display());
     Ok(if report.hazards() == 0 {

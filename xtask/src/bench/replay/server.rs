@@ -29,6 +29,8 @@ pub struct Launcher {
     library: PathBuf,
     plugin: PathBuf,
     scratch: PathBuf,
+    /// Held as long as the directory is in use.
+    _lock: File,
     started: AtomicUsize,
 }
 
@@ -45,11 +47,17 @@ impl Launcher {
         plugin: PathBuf,
         scratch: PathBuf,
     ) -> Result<Self> {
-        if scratch.exists() {
-            fs::remove_dir_all(&scratch)
-                .with_context(|| format!("remove {}", scratch.display()))?;
-        }
         fs::create_dir_all(&scratch).with_context(|| format!("create {}", scratch.display()))?;
+        let lock = scratch.with_extension("lock");
+        let lock = File::create(&lock).with_context(|| format!("create {}", lock.display()))?;
+        lock.try_lock().with_context(|| {
+            format!(
+                "another benchmark is using {}; choose another directory with --output",
+                scratch.display()
+            )
+        })?;
+        fs::remove_dir_all(&scratch).with_context(|| format!("remove {}", scratch.display()))?;
+        fs::create_dir(&scratch).with_context(|| format!("create {}", scratch.display()))?;
         Ok(Self {
             python,
             device,
@@ -57,6 +65,7 @@ impl Launcher {
             library,
             plugin,
             scratch,
+            _lock: lock,
             started: AtomicUsize::new(0),
         })
     }
