@@ -95,6 +95,7 @@ impl Registry {
     }
 
     /// As [`Self::allocate`], from a private pool and with the client's context.
+    #[inline(never)]
     pub fn allocate_in(
         &self,
         device: i32,
@@ -137,6 +138,7 @@ impl Registry {
     }
 
     /// As [`Self::deallocate`], with the client's context.
+    #[inline(never)]
     pub fn deallocate_with(&self, addr: usize, context: Option<Arc<Context>>) -> Result<()> {
         if addr == 0 {
             return Ok(());
@@ -150,13 +152,13 @@ impl Registry {
     /// Gives the block at `addr` back. Null is ignored. Once the process exits nothing happens.
     #[inline]
     pub fn deallocate(&self, addr: usize) -> Result<()> {
-        if addr == 0 {
+        let owner = self.owners.get(addr);
+        if let Some(device) = owner.and_then(|index| self.devices.get(index)?.get())
+            && device.deallocate_plain(addr)
+        {
             return Ok(());
         }
-        match self.ask_owner(addr, |device| device.deallocate(addr).then_some(())) {
-            Some(()) => Ok(()),
-            None => self.unknown_pointer(addr),
-        }
+        self.deallocate_with(addr, None)
     }
 
     #[cold]

@@ -75,14 +75,109 @@ impl RawLock {
     }
 }
 
+/// What a [`Mutex`] protects. Most of its state may be late while nobody looks at it.
+pub trait Guarded {
+    /// The lock was taken by someone who may look at everything: brings what is late up to date.
+    fn entered(&mut self) {}
+    /// The lock is about to be given back by someone who may have changed anything.
+    fn leaving(&mut self) {}
+}
+
 /// A value behind a [`RawLock`].
-pub type Mutex<T> = lock_api::Mutex<RawLock, T>;
-/// Access to such a value. [`lock_api::MutexGuard::unlocked`] gives the lock back for a while.
-pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
+pub struct Mutex<T>(lock_api::Mutex<RawLock, T>);
+
+impl<T: Guarded> Mutex<T> {
+    /// An unlocked one.
+    pub const fn new(value: T) -> Self {
+        Self(lock_api::Mutex::new(value))
+    }
+
+    /// Takes the lock and brings the value up to date.
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        let mut inner = self.0.lock();
+        inner.entered();
+        MutexGuard(inner)
+    }
+
+    /// Takes the lock and nothing else: for operations that know what may be late. None of the calls of
+    /// [`Guarded`] is made.
+    #[inline]
+    pub fn lock_as_is(&self) -> lock_api::MutexGuard<'_, RawLock, T> {
+        self.0.lock()
+    }
+}
+
+/// Access to such a value, all of it up to date.
+pub struct MutexGuard<'a, T: Guarded>(lock_api::MutexGuard<'a, RawLock, T>);
+
+impl<T: Guarded> MutexGuard<'_, T> {
+    /// Gives the lock back while `call` runs.
+    pub fn unlocked<U>(guard: &mut Self, call: impl FnOnce() -> U) -> U {
+        guard.leaving();
+        let result = lock_api::MutexGuard::unlocked(&mut guard.0, call);
+        guard.entered();
+        result
+    }
+}
+
+impl<T: Guarded> Drop for MutexGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.leaving();
+    }
+}
+
+impl<T: Guarded> std::ops::Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Guarded> std::ops::DerefMut for MutexGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
 
 #[cfg(test)]
 mod tests {
-    use super::Mutex;
+    use super::{Guarded, Mutex, MutexGuard};
+
+    impl Guarded for u64 {}
+    impl Guarded for () {}
+
+    /// How often it was entered and left.
+    struct Counted(u32, u32);
+
+    impl Guarded for Counted {
+        fn entered(&mut self) {
+            self.0 += 1;
+        }
+
+        fn leaving(&mut self) {
+            self.1 += 1;
+        }
+    }
+
+    #[test]
+    fn every_way_in_and_out_is_told() {
+        let lock = Mutex::new(Counted(0, 0));
+        let mut guard = lock.lock();
+        assert_eq!((guard.0.0, guard.0.1), (1, 0));
+        MutexGuard::unlocked(&mut guard, || {
+            let seen = lock.lock_as_is();
+            assert_eq!((seen.0, seen.1), (1, 1));
+        });
+        assert_eq!((guard.0.0, guard.0.1), (2, 1));
+        drop(guard);
+        let seen = lock.lock_as_is();
+        assert_eq!((seen.0, seen.1), (2, 2));
+    }
 
     #[test]
     fn no_increment_is_lost() {

@@ -167,6 +167,7 @@ impl BlockArena {
         let slot = &mut self.blocks[id.index()];
         debug_assert_ne!(slot.state, BlockState::Vacant);
         slot.state = BlockState::Vacant;
+        (slot.requested, slot.uses, slot.events) = (0, NO_USES, 0);
         slot.free_next = vacant;
         self.vacant = id;
         self.len -= 1;
@@ -214,6 +215,54 @@ impl BlockArena {
         front
     }
 
+    /// Splits `id` so that it keeps its first `size` bytes; the returned block is the rest. Neither may
+    /// be in a free index.
+    #[inline]
+    pub fn split_back(&mut self, id: BlockId, size: usize) -> BlockId {
+        if !self.vacant.is_some() {
+            self.make_vacant();
+        }
+        let back = self.vacant;
+        self.len += 1;
+        // Through one slice: the compiler need not expect the blocks to move.
+        let blocks = self.blocks.as_mut_slice();
+        let front = &mut blocks[id.index()];
+        debug_assert!(size < front.size);
+        let (addr, rest) = (front.addr + size, front.size - size);
+        let (segment, list, next) = (front.segment, front.list, front.next);
+        front.size = size;
+        front.next = back;
+        if let Some(next) = next.some() {
+            blocks[next.index()].prev = back;
+        }
+        // A vacant slot has no request, no uses and no events.
+        let block = &mut blocks[back.index()];
+        self.vacant = block.free_next;
+        block.addr = addr;
+        block.size = rest;
+        block.prev = id;
+        block.next = next;
+        block.segment = segment;
+        block.list = list;
+        block.state = BlockState::Pending;
+        block.flags = 0;
+        back
+    }
+
+    /// Asks the processor for the line of a block that will be needed soon.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub fn prefetch(&self, id: BlockId) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(block) = self.blocks.get(id.index()) {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: a hint; SSE is part of every x86-64.
+            unsafe { _mm_prefetch(std::ptr::from_ref(block).cast(), _MM_HINT_T0) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = id;
+    }
+
     /// Adds a vacant slot.
     #[cold]
     fn make_vacant(&mut self) {
@@ -227,6 +276,7 @@ impl BlockArena {
         let blocks = self.blocks.as_mut_slice();
         let gone = &mut blocks[right.index()];
         debug_assert_ne!(gone.state, BlockState::Vacant);
+        debug_assert_eq!((gone.requested, gone.uses, gone.events), (0, NO_USES, 0));
         let (addr, size, next) = (gone.addr, gone.size, gone.next);
         gone.state = BlockState::Vacant;
         gone.free_next = self.vacant;
@@ -246,6 +296,13 @@ impl BlockArena {
     pub fn free_size(&self, id: BlockId) -> Option<usize> {
         let block = self.blocks.get(id.index())?;
         (block.state == BlockState::Free).then_some(block.size)
+    }
+
+    /// Whether no memory backs a block; false for [`BlockId::NONE`].
+    #[inline]
+    pub fn is_unmapped(&self, id: BlockId) -> bool {
+        let block = self.blocks.get(id.index());
+        block.is_some_and(|block| block.state == BlockState::Unmapped)
     }
 
     /// The block, if there is one of this id.

@@ -24,7 +24,12 @@ const OCTAVES: usize = 48 - FIRST_OCTAVE as usize;
 const BINS: usize = OCTAVES << BIN_BITS;
 const _: () = assert!(BINS <= BITS);
 
-type Page = Box<[SizeClass; PAGE]>;
+/// A class in a cache line of its own.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+struct Line(SizeClass);
+
+type Page = Box<[Line; PAGE]>;
 
 /// Free blocks of one (pool, stream), see the module's text.
 #[derive(Debug)]
@@ -66,7 +71,7 @@ fn bin_of(size: usize) -> usize {
 
 #[cold]
 fn new_page() -> Page {
-    Box::new([SizeClass::EMPTY; PAGE])
+    Box::new([Line(SizeClass::EMPTY); PAGE])
 }
 
 impl FreeIndex {
@@ -87,7 +92,7 @@ impl FreeIndex {
 
     /// Bytes of bookkeeping held.
     pub fn heap_bytes(&self) -> usize {
-        let pages = self.exact.iter().flatten().count() * size_of::<[SizeClass; PAGE]>();
+        let pages = self.exact.iter().flatten().count() * size_of::<[Line; PAGE]>();
         let bins: usize = self.bins.iter().map(OrderedBin::heap_bytes).sum();
         pages + bins + self.bins.capacity() * size_of::<OrderedBin>()
     }
@@ -104,7 +109,7 @@ impl FreeIndex {
             let class = class_of(size);
             self.exact_bits.set(class);
             let page = self.exact[class / PAGE % (EXACT / PAGE)].get_or_insert_with(new_page);
-            page[class % PAGE].insert(arena, id, addr);
+            page[class % PAGE].0.insert(arena, id, addr);
         } else {
             self.insert_large(arena, id, addr, size);
         }
@@ -132,7 +137,7 @@ impl FreeIndex {
         if size <= EXACT_LIMIT {
             let class = class_of(size);
             if let Some(page) = &mut self.exact[class / PAGE % (EXACT / PAGE)]
-                && page[class % PAGE].remove(arena, id)
+                && page[class % PAGE].0.remove(arena, id)
             {
                 self.exact_bits.clear(class);
             }
@@ -153,30 +158,58 @@ impl FreeIndex {
     /// The best fit for `size` (a multiple of 512): the smallest block that holds it.
     #[inline]
     pub fn best_fit(&self, size: usize) -> Option<BlockId> {
+        Some(self.next_class(size)?.1.first())
+    }
+
+    /// Takes the best fit for `size` out; its state becomes `Pending`.
+    #[inline]
+    pub fn take_best(&mut self, arena: &mut BlockArena, size: usize) -> Option<BlockId> {
+        let id = self.best_fit(size)?;
+        self.remove(arena, id);
+        Some(id)
+    }
+
+    /// The size of the smallest block of at least `size` bytes other than `beside`.
+    #[inline]
+    pub fn next_size(&self, size: usize, beside: BlockId) -> Option<usize> {
+        let (found, class) = self.next_class(size)?;
+        if class.is_only(beside) {
+            return Some(self.next_class(found + MIN_BLOCK_SIZE)?.0);
+        }
+        Some(found)
+    }
+
+    /// The first class with blocks of at least `size` bytes, and its size.
+    #[inline]
+    fn next_class(&self, size: usize) -> Option<(usize, &SizeClass)> {
         if size <= EXACT_LIMIT
             && let Some(class) = self.exact_bits.next(class_of(size))
             && let Some(page) = &self.exact[class / PAGE % (EXACT / PAGE)]
         {
-            return Some(page[class % PAGE].first());
+            return Some(((class + 1) * MIN_BLOCK_SIZE, &page[class % PAGE].0));
         }
-        self.best_large_fit(size)
+        self.next_large_class(size)
     }
 
     #[inline(never)]
-    fn best_large_fit(&self, size: usize) -> Option<BlockId> {
+    fn next_large_class(&self, size: usize) -> Option<(usize, &SizeClass)> {
         let first = if size <= EXACT_LIMIT { 0 } else { bin_of(size) };
         let bin = self.bin_bits.next(first)?;
-        if let Some(class) = self.bins[bin].at_least(size) {
-            return Some(class.first());
+        if let Some(found) = self.bins[bin].at_least(size) {
+            return Some(found);
         }
         // Only the request's own bin can hold smaller blocks alone.
         let bin = self.bin_bits.next(bin + 1)?;
-        self.bins[bin].at_least(size).map(SizeClass::first)
+        self.bins[bin].at_least(size)
     }
 
     /// Every class, ascending by size.
     fn classes(&self) -> impl DoubleEndedIterator<Item = &SizeClass> {
-        let exact = self.exact.iter().flatten().flat_map(|page| page.iter());
+        let exact = self
+            .exact
+            .iter()
+            .flatten()
+            .flat_map(|page| page.iter().map(|line| &line.0));
         exact.chain(self.bins.iter().flat_map(OrderedBin::classes))
     }
 
@@ -246,8 +279,13 @@ mod tests {
                     }
                     Op::Fit(size) => {
                         let expected = model.range((size, 0)..).next().map(|(key, _)| key.0);
-                        let found = index.best_fit(size).map(|id| arena[id].size);
-                        prop_assert_eq!(found, expected);
+                        let found = index.best_fit(size);
+                        prop_assert_eq!(found.map(|id| arena[id].size), expected);
+                        if let Some(found) = found {
+                            let (at, least) = (arena[found].addr, arena[found].size);
+                            let next = model.range((size, 0)..).find(|(key, _)| **key != (least, at));
+                            prop_assert_eq!(index.next_size(size, found), next.map(|(key, _)| key.0));
+                        }
                     }
                 }
                 prop_assert_eq!(index.len(), model.len());

@@ -14,6 +14,6 @@ mod free_index;
 mod ordered_bin;
 mod size_class;
 
-pub use addr_map::AddrMap;
+pub use addr_map::{AddrMap, Place};
 pub use arena::{Block, BlockArena, BlockState, DAMAGED, NO_USES, OVERSIZE};
 pub use free_index::FreeIndex;

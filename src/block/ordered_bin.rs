@@ -44,11 +44,11 @@ impl OrderedBin {
         }
     }
 
-    /// The class of the smallest size ≥ `size`.
+    /// The smallest size ≥ `size`, and its class.
     #[inline]
-    pub fn at_least(&self, size: usize) -> Option<&SizeClass> {
+    pub fn at_least(&self, size: usize) -> Option<(usize, &SizeClass)> {
         let at = self.sizes.partition_point(|entry| entry.0 < size);
-        self.sizes.get(at).map(|entry| &entry.1)
+        self.sizes.get(at).map(|entry| (entry.0, &entry.1))
     }
 
     /// Whether the bin holds nothing.

@@ -38,6 +38,12 @@ impl SizeClass {
         self.ids[0]
     }
 
+    /// Whether `id` is all there is.
+    #[inline]
+    pub fn is_only(&self, id: BlockId) -> bool {
+        self.count == 1 && self.ids[0] == id && !self.rest.is_some()
+    }
+
     /// Adds a block that starts at `addr`.
     #[inline]
     pub fn insert(&mut self, arena: &mut BlockArena, id: BlockId, addr: usize) {
@@ -77,7 +83,7 @@ impl SizeClass {
     /// Takes a block out; true when none is left.
     #[inline]
     pub fn remove(&mut self, arena: &mut BlockArena, id: BlockId) -> bool {
-        if self.count == 1 && self.ids[0] == id && !self.rest.is_some() {
+        if self.is_only(id) {
             (self.ids[0], self.count) = (BlockId::NONE, 0);
             return true;
         }

@@ -28,21 +28,6 @@ impl DeviceAllocator {
         }
     }
 
-    /// As [`Self::allocate`], but only from memory that is free now. Makes no driver call, but for
-    /// asking events.
-    #[inline]
-    pub fn allocate_cached(&self, bytes: usize, stream: StreamKey) -> Option<usize> {
-        let mut guard = self.state.lock();
-        self.reap_before_allocation(&mut guard);
-        let state = &mut *guard;
-        if state.history.active {
-            return None;
-        }
-        let request = state.request(bytes, self.pad, stream, PoolId::DEFAULT);
-        let id = state.find(&request)?;
-        Some(state.hand_out(id, &request, None))
-    }
-
     /// As [`Self::allocate`], from a private pool (`MempoolId::DEFAULT` for none) and with the client's
     /// context.
     pub fn allocate_in(

@@ -15,17 +15,7 @@ impl DeviceAllocator {
     /// Gives the block at `addr` back; false when it is not a live block of this device.
     #[inline]
     pub fn deallocate(&self, addr: usize) -> bool {
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
-        let Some(id) = state.live.remove(addr, &state.arena) else {
-            return false;
-        };
-        if state.arena[id].uses == NO_USES && !state.history.active {
-            state.free_unused(id);
-        } else {
-            self.free_used(guard, id, None);
-        }
-        true
+        self.deallocate_plain(addr) || self.deallocate_with(addr, None)
     }
 
     /// As [`Self::deallocate`], with the client's context.

@@ -11,6 +11,7 @@ mod free;
 mod gather;
 mod gc;
 mod history;
+mod hot;
 mod info;
 mod mapping;
 mod pools;

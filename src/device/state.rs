@@ -1,6 +1,7 @@
 //! The bookkeeping of one device: pure, called under the device lock. The transitions of blocks are in
 //! `transitions`, those of segments in `segments`.
 
+use super::hot::LastFreed;
 use crate::block::{AddrMap, BlockArena, BlockState};
 use crate::config::Settings;
 use crate::driver::EventHandle;
@@ -24,6 +25,11 @@ pub struct BlockHandle {
 
 /// What the device lock protects. Invariants are listed in `docs/design.md` and verified by `check`.
 pub(super) struct State {
+    /// The block whose free is not finished; always finished while a guard of the lock is held.
+    pub last_freed: LastFreed,
+    /// An allocation has more to do than to take a block: history, events, limits on splits. Brought up
+    /// to date whenever a guard of the lock is given back.
+    pub attention: bool,
     pub arena: BlockArena,
     /// Live blocks by address.
     pub live: AddrMap,
@@ -87,6 +93,8 @@ pub(super) struct Request {
 impl State {
     pub fn new(settings: Settings) -> Self {
         Self {
+            last_freed: LastFreed::NONE,
+            attention: true,
             arena: BlockArena::default(),
             live: AddrMap::default(),
             lists: FreeLists::default(),

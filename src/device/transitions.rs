@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::state::{Request, State};
-use crate::block::{BlockState, DAMAGED, NO_USES, OVERSIZE};
+use crate::block::{BlockState, DAMAGED, OVERSIZE};
 use crate::history::{Action, Context, TraceEntry};
 use crate::ids::{BlockId, ListId};
 use crate::size::{MIN_BLOCK_SIZE, SMALL_SIZE};
@@ -28,11 +28,10 @@ impl State {
         let whole = &self.arena[id];
         let (was_split, size) = (whole.is_split(), whole.size);
         let rest = size - request.size;
-        let mut block = id;
         let (blocks, bytes) = if self.worth_splitting(request, rest) {
-            block = self.split_front(id, request.size);
-            self.arena[id].free_since = self.tick as u32;
-            self.lists[list].free.insert(&mut self.arena, id);
+            let back = self.arena.split_back(id, request.size);
+            self.arena[back].free_since = self.tick as u32;
+            self.lists[list].free.insert(&mut self.arena, back);
             if was_split {
                 (0, -(request.size as i64))
             } else {
@@ -46,7 +45,7 @@ impl State {
         self.stats
             .blocks
             .split_changed(request.small, blocks, bytes);
-        self.make_live(block, request, context)
+        self.make_live(id, request, context)
     }
 
     /// Splits `size` bytes off the front of a block that is in no list; the segment's first block stays
@@ -104,26 +103,6 @@ impl State {
         addr
     }
 
-    /// The client gave back a block that only its own stream used: what [`Self::retire`] and
-    /// [`Self::complete_free`] do, in one go. Only while no history is recorded.
-    #[inline]
-    pub fn free_unused(&mut self, id: BlockId) {
-        let block = &mut self.arena[id];
-        debug_assert_eq!((block.state, block.uses), (BlockState::Live, NO_USES));
-        block.state = BlockState::Pending;
-        let (size, list, requested) = (block.size as i64, block.list, block.requested as i64);
-        block.requested = 0;
-        block.generation = block.generation.wrapping_add(1);
-        if block.flags & OVERSIZE != 0 {
-            block.flags &= !OVERSIZE;
-            self.stats.oversize_allocations.decrease(1);
-        }
-        let small = self.lists[list].small;
-        self.stats.blocks.freed(small, size, requested);
-        self.tick += 1;
-        self.return_to_list(id, list);
-    }
-
     /// The client gave the block back: it leaves the live map and becomes pending.
     #[inline]
     pub fn retire(&mut self, id: BlockId, context: Option<&Arc<Context>>) {
@@ -167,7 +146,7 @@ impl State {
 
     /// A block that nobody uses merges with free neighbours and enters its list.
     #[inline]
-    fn return_to_list(&mut self, id: BlockId, list: ListId) {
+    pub(super) fn return_to_list(&mut self, id: BlockId, list: ListId) {
         let (merged, mut blocks, mut bytes) = self.merge_neighbours(id, list);
         let whole = &mut self.arena[merged];
         whole.free_since = self.tick as u32;

@@ -30,21 +30,26 @@ struct Lanes([i64; LANES]);
 
 /// Counters of blocks, by pool (0 small, 1 large) and lane.
 ///
-/// An increase is an addition to `current`, nothing else. Peaks are looked after before a decrease (and
-/// when someone asks): a value can't have been higher in between. Totals over both pools, and what was
-/// added, follow from the rest. So do the figures of active blocks, which are the live and the waiting
-/// ones: while none wait, both figures are the same.
+/// Kept is how far each value is below its peak: an increase takes from that room, and a peak is moved
+/// only when the room does not suffice. Values, and what was added, follow from the rest. So do the
+/// figures of active blocks, which are the live and the waiting ones: while none wait, both figures are
+/// the same.
 #[derive(Debug, Clone, Default)]
 pub struct BlockCounters {
-    current: [Lanes; 2],
+    /// `peak` minus the current value; never negative but within a call.
+    room: [Lanes; 2],
     /// All decreases.
     freed: [Lanes; 2],
+    /// `total_peak` minus the sum over both pools.
+    total_room: Lanes,
+    /// Blocks that wait, of both pools.
+    waiting: i64,
     peak: [Lanes; 2],
     /// Of the sum over both pools.
     total_peak: Lanes,
     /// Peaks of active blocks and their bytes while blocks waited: by pool, and of the sum.
     active_peak: [[i64; 2]; 3],
-    /// `current` and `freed` at the last reset of accumulated values.
+    /// Current values and `freed` at the last reset of accumulated values.
     base: [Lanes; 2],
     freed_base: [Lanes; 2],
 }
@@ -53,89 +58,121 @@ impl BlockCounters {
     /// A block of `size` bytes, `requested` of them wanted, was handed out.
     #[inline]
     pub fn handed_out(&mut self, small: bool, size: i64, requested: i64) {
-        let lanes = &mut self.current[usize::from(!small)].0;
-        lanes[Lane::Allocation as usize] += 1;
-        lanes[Lane::AllocatedBytes as usize] += size;
-        lanes[Lane::RequestedBytes as usize] += requested;
+        let pool = usize::from(!small);
+        self.increase(Lane::Allocation, pool, 1);
+        self.increase(Lane::AllocatedBytes, pool, size);
+        self.increase(Lane::RequestedBytes, pool, requested);
     }
 
     /// The client gave a block back and it is no longer active.
     #[inline]
     pub fn freed(&mut self, small: bool, size: i64, requested: i64) {
-        if self.any_waiting() {
+        if self.waiting != 0 {
             self.note_active_peaks();
         }
-        self.decrease(Lane::Allocation, small, 1);
-        self.decrease(Lane::AllocatedBytes, small, size);
-        self.decrease(Lane::RequestedBytes, small, requested);
+        let pool = usize::from(!small);
+        self.decrease(Lane::Allocation, pool, 1);
+        self.decrease(Lane::AllocatedBytes, pool, size);
+        self.decrease(Lane::RequestedBytes, pool, requested);
     }
 
     /// The client gave a block back; it stays active.
     pub fn retired(&mut self, small: bool, size: i64) {
-        self.decrease(Lane::Allocation, small, 1);
-        self.decrease(Lane::AllocatedBytes, small, size);
-        let lanes = &mut self.current[usize::from(!small)].0;
-        lanes[Lane::Waiting as usize] += 1;
-        lanes[Lane::WaitingBytes as usize] += size;
+        let pool = usize::from(!small);
+        self.decrease(Lane::Allocation, pool, 1);
+        self.decrease(Lane::AllocatedBytes, pool, size);
+        self.waiting += 1;
+        self.increase(Lane::Waiting, pool, 1);
+        self.increase(Lane::WaitingBytes, pool, size);
     }
 
     /// A block that was retired is no longer active.
     pub fn completed(&mut self, small: bool, size: i64, requested: i64) {
         self.note_active_peaks();
-        let lanes = &mut self.current[usize::from(!small)].0;
-        lanes[Lane::Waiting as usize] -= 1;
-        lanes[Lane::WaitingBytes as usize] -= size;
-        self.decrease(Lane::RequestedBytes, small, requested);
+        let pool = usize::from(!small);
+        self.waiting -= 1;
+        self.decrease(Lane::Waiting, pool, 1);
+        self.decrease(Lane::WaitingBytes, pool, size);
+        self.decrease(Lane::RequestedBytes, pool, requested);
     }
 
     /// Free parts of segments became more or fewer, larger or smaller.
     #[inline]
     pub fn split_changed(&mut self, small: bool, blocks: i64, bytes: i64) {
-        self.change(Lane::InactiveSplit, small, blocks);
-        self.change(Lane::InactiveSplitBytes, small, bytes);
+        let pool = usize::from(!small);
+        self.change(Lane::InactiveSplit, pool, blocks);
+        self.change(Lane::InactiveSplitBytes, pool, bytes);
+    }
+
+    /// The same, and back again.
+    #[inline]
+    pub fn split_changed_and_back(&mut self, small: bool, blocks: i64, bytes: i64) {
+        let pool = usize::from(!small);
+        self.waver(Lane::InactiveSplit, pool, blocks);
+        self.waver(Lane::InactiveSplitBytes, pool, bytes);
     }
 
     #[inline]
-    fn change(&mut self, lane: Lane, small: bool, amount: i64) {
-        let pool = usize::from(!small);
-        self.note_peak(lane, pool);
-        self.current[pool].0[lane as usize] += amount;
+    fn increase(&mut self, lane: Lane, pool: usize, amount: i64) {
+        let lane = lane as usize;
+        self.room[pool].0[lane] -= amount;
+        if self.room[pool].0[lane] < 0 {
+            self.raise_peak(lane, pool);
+        }
+        self.total_room.0[lane] -= amount;
+        if self.total_room.0[lane] < 0 {
+            self.raise_total_peak(lane);
+        }
+    }
+
+    #[inline]
+    fn decrease(&mut self, lane: Lane, pool: usize, amount: i64) {
+        let lane = lane as usize;
+        self.room[pool].0[lane] += amount;
+        self.total_room.0[lane] += amount;
+        self.freed[pool].0[lane] += amount;
+    }
+
+    /// By a signed amount.
+    #[inline]
+    fn change(&mut self, lane: Lane, pool: usize, amount: i64) {
+        self.increase(lane, pool, amount);
         self.freed[pool].0[lane as usize] += (-amount).max(0);
     }
 
+    /// By a signed amount, and by its opposite.
     #[inline]
-    fn decrease(&mut self, lane: Lane, small: bool, amount: i64) {
-        let pool = usize::from(!small);
-        self.note_peak(lane, pool);
-        self.current[pool].0[lane as usize] -= amount;
-        self.freed[pool].0[lane as usize] += amount;
-    }
-
-    /// Rarely true, so a branch rather than a store each time.
-    #[inline]
-    fn note_peak(&mut self, lane: Lane, pool: usize) {
-        let lane = lane as usize;
-        let value = self.current[pool].0[lane];
-        if value > self.peak[pool].0[lane] {
-            self.peak[pool].0[lane] = value;
-        }
-        let total = self.current[0].0[lane] + self.current[1].0[lane];
-        if total > self.total_peak.0[lane] {
-            self.total_peak.0[lane] = total;
+    fn waver(&mut self, lane: Lane, pool: usize, amount: i64) {
+        let at = lane as usize;
+        self.freed[pool].0[at] += amount.abs();
+        if amount > self.room[pool].0[at] || amount > self.total_room.0[at] {
+            self.increase(lane, pool, amount);
+            self.increase(lane, pool, -amount);
         }
     }
 
+    #[cold]
+    #[inline(never)]
+    fn raise_peak(&mut self, lane: usize, pool: usize) {
+        self.peak[pool].0[lane] -= std::mem::take(&mut self.room[pool].0[lane]);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn raise_total_peak(&mut self, lane: usize) {
+        self.total_peak.0[lane] -= std::mem::take(&mut self.total_room.0[lane]);
+    }
+
+    /// A pool's value now.
     #[inline]
-    fn any_waiting(&self) -> bool {
-        let waiting = Lane::Waiting as usize;
-        self.current[0].0[waiting] + self.current[1].0[waiting] != 0
+    fn now(&self, lane: usize, pool: usize) -> i64 {
+        self.peak[pool].0[lane] - self.room[pool].0[lane]
     }
 
     /// Active blocks and bytes: of a pool (0, 1), or of both (2).
     fn active(&self, pool: usize) -> [i64; 2] {
         let of = |pool: usize, live: Lane, waiting: Lane| {
-            let lanes = &self.current[pool].0;
-            lanes[live as usize] + lanes[waiting as usize]
+            self.now(live as usize, pool) + self.now(waiting as usize, pool)
         };
         let both = |pool| {
             [
@@ -164,7 +201,7 @@ impl BlockCounters {
 
     /// Bytes or blocks now, over both pools.
     pub fn current(&self, lane: Lane) -> i64 {
-        self.current[0].0[lane as usize] + self.current[1].0[lane as usize]
+        self.now(lane as usize, 0) + self.now(lane as usize, 1)
     }
 
     /// Bytes in active blocks now.
@@ -176,17 +213,13 @@ impl BlockCounters {
     pub fn stat(&self, lane: Lane) -> PoolStat {
         let lane = lane as usize;
         let pick = |lanes: &[Lanes; 2]| [lanes[0].0[lane], lanes[1].0[lane]];
-        let current = pick(&self.current);
+        let current = [self.now(lane, 0), self.now(lane, 1)];
         let (freed, freed_base) = (pick(&self.freed), pick(&self.freed_base));
         let base = pick(&self.base);
-        let mut peak = pick(&self.peak);
-        let mut allocated = [0; 2];
-        for pool in 0..2 {
-            peak[pool] = peak[pool].max(current[pool]);
-            allocated[pool] = current[pool] - base[pool] + freed[pool] - freed_base[pool];
-        }
-        let total_peak = self.total_peak.0[lane].max(current[0] + current[1]);
-        PoolStat::from_parts(current, peak, allocated, base, total_peak)
+        let allocated =
+            [0, 1].map(|pool| current[pool] - base[pool] + freed[pool] - freed_base[pool]);
+        let total_peak = self.total_peak.0[lane];
+        PoolStat::from_parts(current, pick(&self.peak), allocated, base, total_peak)
     }
 
     /// Active blocks (`bytes` false) or the bytes in them. Every increase is one of the live ones.
@@ -217,15 +250,23 @@ impl BlockCounters {
 
     /// Forgets the accumulated values.
     pub fn reset_accumulated(&mut self) {
-        self.base = self.current;
+        for pool in 0..2 {
+            for lane in 0..LANES {
+                self.base[pool].0[lane] = self.now(lane, pool);
+            }
+        }
         self.freed_base = self.freed;
     }
 
     /// The peaks become the current values.
     pub fn reset_peak(&mut self) {
-        self.peak = self.current;
+        for pool in 0..2 {
+            for lane in 0..LANES {
+                self.peak[pool].0[lane] -= std::mem::take(&mut self.room[pool].0[lane]);
+            }
+        }
         for lane in 0..LANES {
-            self.total_peak.0[lane] = self.current[0].0[lane] + self.current[1].0[lane];
+            self.total_peak.0[lane] -= std::mem::take(&mut self.total_room.0[lane]);
         }
         self.active_peak = [0, 1, 2].map(|pool| self.active(pool));
     }
@@ -240,7 +281,7 @@ mod tests {
         /// The reference counts every change at once: allocations, their bytes, active blocks, their
         /// bytes, requested bytes, split blocks, their bytes.
         #[test]
-        fn agrees_with_plain_counting(ops in prop::collection::vec((any::<bool>(), 0u8..7, 1i64..1000), 1..200)) {
+        fn agrees_with_plain_counting(ops in prop::collection::vec((any::<bool>(), 0u8..8, 1i64..1000), 1..200)) {
             let mut counters = BlockCounters::default();
             let mut plain = [PoolStat::default(); 7];
             let (mut live, mut pending) = (Vec::new(), Vec::new());
@@ -283,6 +324,12 @@ mod tests {
                             stat.decrease(small, by);
                         }
                     },
+                    6 => {
+                        let bytes = (amount - 500).max(-split[usize::from(small)].1);
+                        counters.split_changed_and_back(small, 0, bytes);
+                        plain[6].change(small, bytes);
+                        plain[6].change(small, -bytes);
+                    }
                     _ if small => {
                         counters.reset_peak();
                         plain.iter_mut().for_each(PoolStat::reset_peak);

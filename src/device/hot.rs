@@ -1,0 +1,221 @@
+//! The hot path: allocations served from cache and frees, while nothing else goes on.
+//!
+//! A free does not merge the block: it is only noted as the last freed one, and its neighbours' cache
+//! lines are asked for. Whoever takes the lock next finishes it: [`DeviceAllocator`]'s other functions see
+//! it done whatever they do ([`Guarded::entered`]), the next operation here does it itself, unless it is
+//! an allocation that would get the same memory back after the merge: then it takes the block as it lies.
+
+use super::DeviceAllocator;
+use super::state::State;
+use crate::block::{BlockState, NO_USES, Place};
+use crate::ids::{BlockId, ListId, PoolId, StreamKey};
+use crate::size::{MIN_BLOCK_SIZE, SMALL_SIZE};
+use crate::sync::Guarded;
+
+/// The block freed last, as long as it has not returned to its list. It is in no list, its state is
+/// `Pending`, its entry in the address map is still there, and all statistics but those of inactive splits
+/// have counted it as free.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LastFreed {
+    /// [`BlockId::NONE`]: none.
+    block: BlockId,
+    entry: Place,
+}
+
+impl LastFreed {
+    pub const NONE: Self = Self {
+        block: BlockId::NONE,
+        entry: Place::NONE,
+    };
+}
+
+impl Guarded for State {
+    #[inline]
+    fn entered(&mut self) {
+        if self.last_freed.block.is_some() {
+            self.finish_last_free();
+        }
+    }
+
+    #[inline]
+    fn leaving(&mut self) {
+        let events = !self.pending.is_empty() || !self.deferred.is_empty();
+        self.attention = self.history.active
+            || events && !self.settings.multi_stream_lazy_reclaim
+            || self.settings.max_split_size != usize::MAX;
+    }
+}
+
+impl DeviceAllocator {
+    /// A block of at least `bytes` for use on `stream`, if one is free now and nothing but an allocation
+    /// is to be done.
+    #[inline]
+    pub(crate) fn allocate_cached(&self, bytes: usize, stream: StreamKey) -> Option<usize> {
+        let mut guard = self.state.lock_as_is();
+        let state = &mut *guard;
+        if state.attention {
+            return None;
+        }
+        let size = state.settings.round_size(bytes, self.pad);
+        let small = size <= SMALL_SIZE;
+        let virtual_memory = state.virtual_memory;
+        let list = state
+            .lists
+            .of(PoolId::DEFAULT, stream, small, virtual_memory);
+        if state.last_freed.block.is_some() {
+            if let Some(addr) = state.take_back(list, size, bytes) {
+                return Some(addr);
+            }
+            state.finish_last_free();
+        }
+        if virtual_memory {
+            return state.serve_virtual(bytes, self.pad, stream);
+        }
+        let id = state.lists[list].free.take_best(&mut state.arena, size)?;
+        Some(state.hand_out_part(id, list, size, bytes))
+    }
+
+    /// Gives the block at `addr` back if nothing but that is to be done; false when it is not a live block
+    /// of this device, or needs more.
+    #[inline]
+    pub(crate) fn deallocate_plain(&self, addr: usize) -> bool {
+        let mut guard = self.state.lock_as_is();
+        let state = &mut *guard;
+        let Some((entry, id)) = state.live.find(addr, &state.arena) else {
+            return false;
+        };
+        let block = &state.arena[id];
+        let plain = block.state == BlockState::Live && block.flags == 0 && block.uses == NO_USES;
+        if !plain || state.history.active {
+            return false;
+        }
+        let (prev, next) = (block.prev, block.next);
+        state.arena.prefetch(prev);
+        state.arena.prefetch(next);
+        if state.last_freed.block.is_some() {
+            state.finish_last_free();
+        }
+        state.note_freed(id);
+        state.last_freed = LastFreed { block: id, entry };
+        true
+    }
+}
+
+impl State {
+    /// Counts a live block that only its own stream used as free. Only while no history is recorded.
+    #[inline]
+    fn note_freed(&mut self, id: BlockId) {
+        let block = &mut self.arena[id];
+        debug_assert_eq!((block.state, block.uses), (BlockState::Live, NO_USES));
+        block.state = BlockState::Pending;
+        block.generation = block.generation.wrapping_add(1);
+        let requested = std::mem::take(&mut block.requested) as i64;
+        let (size, small) = (block.size as i64, self.lists[block.list].small);
+        self.stats.blocks.freed(small, size, requested);
+        self.tick += 1;
+    }
+
+    /// Returns the block freed last to its list.
+    #[inline]
+    fn finish_last_free(&mut self) {
+        let LastFreed { block, entry } = std::mem::replace(&mut self.last_freed, LastFreed::NONE);
+        self.live.remove_at(entry);
+        let list = self.arena[block].list;
+        self.return_to_list(block, list);
+    }
+
+    /// Hands the block freed last out again, if that is where a best fit would lead after it has merged
+    /// with its neighbours. Returns its address.
+    #[inline]
+    fn take_back(&mut self, list: ListId, size: usize, requested: usize) -> Option<usize> {
+        let id = self.last_freed.block;
+        let block = &self.arena[id];
+        if block.size != size || block.list != list {
+            return None;
+        }
+        let (addr, split) = (block.addr, block.is_split());
+        let (prev, next) = (block.prev, block.next);
+        if self.arena.free_size(prev).is_some() {
+            return None;
+        }
+        let (small, virtual_memory) = (self.lists[list].small, self.lists[list].virtual_memory);
+        let free = &self.lists[list].free;
+        // What merging would have changed in the inactive splits; the allocation takes it back.
+        let (blocks, bytes) = match self.arena.free_size(next) {
+            None => {
+                let grows = virtual_memory && self.arena.is_unmapped(next);
+                if grows || free.next_size(size, BlockId::NONE) == Some(size) {
+                    return None;
+                }
+                (i64::from(split), if split { size as i64 } else { 0 })
+            }
+            Some(rest) => {
+                let keeps_rest = small || rest > SMALL_SIZE;
+                let other = free.next_size(size, next);
+                if !keeps_rest || virtual_memory || other.is_some_and(|other| other <= size + rest)
+                {
+                    return None;
+                }
+                if prev.is_some() || self.arena[next].next.is_some() {
+                    (0, size as i64)
+                } else {
+                    (-1, -(rest as i64))
+                }
+            }
+        };
+        let counters = &mut self.stats.blocks;
+        if !virtual_memory {
+            counters.split_changed_and_back(small, blocks, bytes);
+        }
+        counters.handed_out(small, size as i64, requested as i64);
+        let block = &mut self.arena[id];
+        block.state = BlockState::Live;
+        block.requested = requested;
+        self.last_freed = LastFreed::NONE;
+        Some(addr)
+    }
+
+    /// Splits what a request needs off a free block that has left its list, and makes it live. Nothing
+    /// limits splits, and no history is recorded. Returns its address.
+    #[inline]
+    fn hand_out_part(&mut self, id: BlockId, list: ListId, size: usize, requested: usize) -> usize {
+        let block = &mut self.arena[id];
+        let (addr, whole, was_split) = (block.addr, block.size, block.is_split());
+        block.state = BlockState::Live;
+        block.flags = 0;
+        block.requested = requested;
+        let (small, rest) = (size <= SMALL_SIZE, whole - size);
+        let least = if small {
+            MIN_BLOCK_SIZE
+        } else {
+            SMALL_SIZE + 1
+        };
+        let (size, blocks, bytes) = if rest >= least {
+            let back = self.arena.split_back(id, size);
+            self.arena[back].free_since = self.tick as u32;
+            self.lists[list].free.insert(&mut self.arena, back);
+            if was_split {
+                (size, 0, -(size as i64))
+            } else {
+                (size, 1, rest as i64)
+            }
+        } else if was_split {
+            (whole, -1, -(whole as i64))
+        } else {
+            (whole, 0, 0)
+        };
+        self.stats.blocks.split_changed(small, blocks, bytes);
+        self.stats
+            .blocks
+            .handed_out(small, size as i64, requested as i64);
+        self.live.insert(addr, id);
+        addr
+    }
+
+    #[inline(never)]
+    fn serve_virtual(&mut self, bytes: usize, pad: usize, stream: StreamKey) -> Option<usize> {
+        let request = self.request(bytes, pad, stream, PoolId::DEFAULT);
+        let id = self.find(&request)?;
+        Some(self.hand_out(id, &request, None))
+    }
+}
