@@ -6,6 +6,7 @@
 //! bucket. The block itself, which whoever looks it up needs anyway, has the last word.
 
 use super::arena::BlockArena;
+use super::lazy_array::{LazyArray, Zeroable};
 use crate::ids::BlockId;
 use crate::size::MIN_BLOCK_SIZE;
 
@@ -16,28 +17,27 @@ const MIN_BUCKETS: usize = 128;
 const ROOM: usize = 7;
 const EVERY: u32 = (1 << ROOM) - 1;
 
+/// Tags (see [`tag_of`]; 0 in an empty place), the number of entries that belong here or before here and lie
+/// behind, and the blocks.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
-struct Bucket {
-    /// See [`tag_of`]; 0 in an empty place.
-    tags: [u32; ROOM],
-    /// Entries that belong here or before here and lie behind.
-    passed: u32,
-    blocks: [BlockId; ROOM],
-}
+struct Bucket([u32; 16]);
 
-const EMPTY: Bucket = Bucket {
-    tags: [0; ROOM],
-    passed: 0,
-    blocks: [BlockId::NONE; ROOM],
-};
+/// Where the number of entries that passed by stands.
+const PASSED: usize = ROOM;
+/// Where the blocks begin.
+const BLOCKS: usize = 8;
+
+// SAFETY: numbers.
+#[allow(unsafe_code)]
+unsafe impl Zeroable for Bucket {}
 
 impl Bucket {
     /// A bit for each place with this tag.
     #[cfg(not(target_arch = "x86_64"))]
     #[inline]
     fn places(&self, tag: u32) -> u32 {
-        let same = |at: usize| u32::from(self.tags[at] == tag) << at;
+        let same = |at: usize| u32::from(self.0[at] == tag) << at;
         (0..ROOM).fold(0, |places, at| places | same(at))
     }
 
@@ -50,35 +50,44 @@ impl Bucket {
             _mm_cmpeq_epi32, _mm_movemask_epi8, _mm_packs_epi16, _mm_packs_epi32, _mm_set_epi32,
             _mm_set1_epi32, _mm_setzero_si128,
         };
-        let [a, b, c, d, e, f, g] = self.tags.map(u32::cast_signed);
-        let passed = self.passed.cast_signed();
+        let word = |at: usize| self.0[at] as i32;
         // SAFETY: SSE2 is part of every x86-64.
         let bytes = unsafe {
-            let tag = _mm_set1_epi32(tag.cast_signed());
-            let low = _mm_cmpeq_epi32(_mm_set_epi32(d, c, b, a), tag);
-            let high = _mm_cmpeq_epi32(_mm_set_epi32(passed, g, f, e), tag);
+            let tag = _mm_set1_epi32(tag as i32);
+            let low = _mm_cmpeq_epi32(_mm_set_epi32(word(3), word(2), word(1), word(0)), tag);
+            let high = _mm_cmpeq_epi32(_mm_set_epi32(word(7), word(6), word(5), word(4)), tag);
             _mm_movemask_epi8(_mm_packs_epi16(
                 _mm_packs_epi32(low, high),
                 _mm_setzero_si128(),
             ))
         };
-        bytes.cast_unsigned() & EVERY
+        bytes as u32 & EVERY
+    }
+
+    #[inline]
+    fn block(&self, place: u32) -> BlockId {
+        BlockId(self.0[BLOCKS + place as usize % 8])
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (u32, BlockId)> {
+        let places = 0..ROOM as u32;
+        let all = places.map(|place| (self.0[place as usize], self.block(place)));
+        all.filter(|(tag, _)| *tag != 0)
     }
 }
 
 /// Where an entry lies, until the map grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    bucket: u32,
-    at: u32,
-}
+pub struct Place(u32);
 
 impl Place {
     /// Stands for none.
-    pub const NONE: Self = Self {
-        bucket: u32::MAX,
-        at: 0,
-    };
+    pub const NONE: Self = Self(u32::MAX);
+
+    #[inline]
+    fn new(bucket: usize, place: u32) -> Self {
+        Self((bucket as u32) << 3 | place)
+    }
 }
 
 /// The address in units of 512 bytes, modulo 2^31, and a bit that tells it from none: the same for two
@@ -91,7 +100,7 @@ fn tag_of(addr: usize) -> u32 {
 /// The live blocks of a device by start address.
 #[derive(Debug)]
 pub struct AddrMap {
-    buckets: Box<[Bucket]>,
+    buckets: LazyArray<Bucket>,
     shift: u32,
     len: usize,
     /// Entries at which the map grows: four and a half for each bucket, so that few find theirs full.
@@ -107,7 +116,7 @@ impl Default for AddrMap {
 impl AddrMap {
     fn with_buckets(buckets: usize) -> Self {
         Self {
-            buckets: vec![EMPTY; buckets].into(),
+            buckets: LazyArray::new(buckets),
             shift: 64 - buckets.ilog2(),
             len: 0,
             most: buckets * 9 / 2,
@@ -126,7 +135,7 @@ impl AddrMap {
 
     /// Bytes of bookkeeping held.
     pub fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.buckets)
+        self.buckets.len() * size_of::<Bucket>()
     }
 
     #[inline]
@@ -146,22 +155,35 @@ impl AddrMap {
 
     #[inline]
     fn place(&mut self, tag: u32, block: BlockId) {
-        let mut at = self.home(tag);
-        let mask = self.buckets.len() - 1;
+        let home = self.home(tag);
+        if !self.place_in(home, tag, block) {
+            self.place_behind(home, tag, block);
+        }
+    }
+
+    /// False when the bucket is full.
+    #[inline]
+    fn place_in(&mut self, bucket: usize, tag: u32, block: BlockId) -> bool {
+        let bucket = self.buckets.at_mut(bucket);
+        let vacant = bucket.places(0);
+        if vacant == 0 {
+            return false;
+        }
+        let place = vacant.trailing_zeros() as usize % 8;
+        bucket.0[place] = tag;
+        bucket.0[BLOCKS + place] = block.0;
+        true
+    }
+
+    #[cold]
+    fn place_behind(&mut self, home: usize, tag: u32, block: BlockId) {
+        let mut at = home;
         loop {
-            let bucket = &mut self.buckets[at & mask];
-            let vacant = bucket.places(0);
-            if vacant != 0 {
-                let place = vacant.trailing_zeros() as usize % 8;
-                if let (Some(slot), Some(name)) =
-                    (bucket.tags.get_mut(place), bucket.blocks.get_mut(place))
-                {
-                    (*slot, *name) = (tag, block);
-                }
+            self.buckets.at_mut(at).0[PASSED] += 1;
+            at += 1;
+            if self.place_in(at, tag, block) {
                 return;
             }
-            bucket.passed += 1;
-            at += 1;
         }
     }
 
@@ -169,11 +191,9 @@ impl AddrMap {
     fn grow(&mut self) {
         let mut grown = Self::with_buckets(self.buckets.len() * 2);
         grown.len = self.len;
-        for bucket in &self.buckets {
-            for (tag, block) in bucket.tags.iter().zip(bucket.blocks) {
-                if *tag != 0 {
-                    grown.place(*tag, block);
-                }
+        for bucket in self.buckets.head(self.buckets.len()) {
+            for (tag, block) in bucket.entries() {
+                grown.place(tag, block);
             }
         }
         *self = grown;
@@ -183,22 +203,35 @@ impl AddrMap {
     #[inline]
     pub fn find(&self, addr: usize, arena: &BlockArena) -> Option<(Place, BlockId)> {
         let tag = tag_of(addr);
-        let mask = self.buckets.len() - 1;
         let home = self.home(tag);
-        for at in home..=home + mask {
-            let bucket = &self.buckets[at & mask];
+        let bucket = self.buckets.at(home);
+        let place = bucket.places(tag).trailing_zeros();
+        let block = bucket.block(place);
+        // Where there was no such tag, what was looked at is some block, or none.
+        if place < BLOCKS as u32 && arena[block].addr == addr {
+            return Some((Place::new(home, place), block));
+        }
+        self.find_anywhere(addr, arena)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_anywhere(&self, addr: usize, arena: &BlockArena) -> Option<(Place, BlockId)> {
+        let tag = tag_of(addr);
+        let home = self.home(tag);
+        for at in home..home + self.buckets.len() {
+            let bucket = self.buckets.at(at);
             let mut places = bucket.places(tag);
             while places != 0 {
                 let place = places.trailing_zeros();
-                if let Some(&block) = bucket.blocks.get(place as usize)
-                    && arena[block].addr == addr
-                {
-                    let bucket = (at & mask) as u32;
-                    return Some((Place { bucket, at: place }, block));
+                let block = bucket.block(place);
+                if arena[block].addr == addr {
+                    let at = at % self.buckets.len();
+                    return Some((Place::new(at, place), block));
                 }
                 places &= places - 1;
             }
-            if bucket.passed == 0 {
+            if bucket.0[PASSED] == 0 {
                 break;
             }
         }
@@ -222,13 +255,9 @@ impl AddrMap {
     /// Takes an entry out by its place.
     #[inline]
     pub fn remove_at(&mut self, place: Place) {
-        let found = place.bucket as usize;
-        let mask = self.buckets.len() - 1;
-        let tags = &mut self.buckets[found & mask].tags;
-        let Some(slot) = tags.get_mut(place.at as usize) else {
-            return;
-        };
-        let tag = std::mem::take(slot);
+        let found = (place.0 >> 3) as usize;
+        let bucket = self.buckets.at_mut(found);
+        let tag = std::mem::take(&mut bucket.0[place.0 as usize % 8]);
         debug_assert_ne!(tag, 0);
         self.len -= 1;
         let home = self.home(tag);
@@ -239,20 +268,19 @@ impl AddrMap {
 
     #[cold]
     fn uncount(&mut self, home: usize, found: usize) {
-        let mask = self.buckets.len() - 1;
         let mut at = home;
         while at != found {
-            self.buckets[at].passed -= 1;
-            at = (at + 1) & mask;
+            self.buckets.at_mut(at).0[PASSED] -= 1;
+            at = (at + 1) % self.buckets.len();
         }
     }
 
     /// Every block.
     pub fn iter(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.buckets.iter().flat_map(|bucket| {
-            let entries = bucket.tags.iter().zip(bucket.blocks);
-            entries.filter_map(|(tag, block)| (*tag != 0).then_some(block))
-        })
+        let buckets = self.buckets.head(self.buckets.len());
+        buckets
+            .iter()
+            .flat_map(|bucket| bucket.entries().map(|(_, block)| block))
     }
 }
 

@@ -1,10 +1,14 @@
 //! The arena of blocks of one device.
 
+use super::lazy_array::{LazyArray, Zeroable};
 use crate::ids::{BlockId, ListId, SegmentId};
 
 /// What a block is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub enum BlockState {
+    /// A slot of the arena that holds no block; 0, for arenas begin zeroed.
+    Vacant = 0,
     /// In the free index of its list.
     Free,
     /// Handed out; in the address map.
@@ -15,12 +19,11 @@ pub enum BlockState {
     Unmapped,
     /// Part of a virtual segment whose mappings a thread is changing with the lock released.
     Busy,
-    /// A slot of the arena that holds no block.
-    Vacant,
 }
 
 /// A contiguous part of a segment. One cache line.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
 pub struct Block {
     /// Start address.
     pub addr: usize,
@@ -76,10 +79,22 @@ pub const DAMAGED: u8 = 2;
 /// No stream uses.
 pub const NO_USES: u32 = u32::MAX;
 
+// SAFETY: every field is a number or an array index, but for the state, which has a variant of value 0.
+#[allow(unsafe_code)]
+unsafe impl Zeroable for Block {}
+
+/// Slots at first: an eighth of what comes next.
+const MIN_SLOTS: usize = 1 << 13;
+
 /// Blocks by id. Slots are reused; the arena never shrinks, so that an id in use stays valid.
+///
+/// The last slot of the array is never used: [`BlockId::NONE`] leads there, and so finds a vacant block
+/// whose links may be written to.
 #[derive(Debug)]
 pub struct BlockArena {
-    blocks: Vec<Block>,
+    blocks: LazyArray<Block>,
+    /// Slots used so far.
+    used: usize,
     vacant: BlockId,
     len: usize,
 }
@@ -87,7 +102,8 @@ pub struct BlockArena {
 impl Default for BlockArena {
     fn default() -> Self {
         Self {
-            blocks: Vec::new(),
+            blocks: LazyArray::new(MIN_SLOTS),
+            used: 0,
             vacant: BlockId::NONE,
             len: 0,
         }
@@ -107,7 +123,7 @@ impl BlockArena {
 
     /// Bytes of bookkeeping held.
     pub fn heap_bytes(&self) -> usize {
-        self.blocks.capacity() * size_of::<Block>()
+        self.used * size_of::<Block>()
     }
 
     /// Adds a block without neighbours, in state `Pending` (in no index yet).
@@ -136,35 +152,49 @@ impl BlockArena {
             state: BlockState::Pending,
             flags: 0,
         };
-        self.len += 1;
-        if let Some(id) = self.vacant.some() {
-            let slot = &mut self.blocks[id.index()];
-            self.vacant = slot.free_next;
-            *slot = Block {
-                generation: slot.generation,
-                ..block
-            };
-            id
-        } else {
-            self.push(block)
-        }
+        let id = self.take_vacant();
+        let slot = self.blocks.at_mut(id.index());
+        *slot = Block {
+            generation: slot.generation,
+            ..block
+        };
+        id
     }
 
-    /// Grows by an eighth, not to twice the size: slots are counted as bookkeeping for live blocks.
-    #[cold]
-    fn push(&mut self, block: Block) -> BlockId {
-        if self.blocks.len() == self.blocks.capacity() {
-            self.blocks.reserve_exact((self.blocks.len() / 8).max(256));
+    /// Takes a vacant slot, whose fields but `uses` and the flags are as a block without request and events
+    /// has them.
+    #[inline]
+    fn take_vacant(&mut self) -> BlockId {
+        if !self.vacant.is_some() {
+            self.make_vacant();
         }
-        self.blocks.push(block);
-        BlockId((self.blocks.len() - 1) as u32)
+        let id = self.vacant;
+        self.vacant = self.blocks.at(id.index()).free_next;
+        self.len += 1;
+        id
+    }
+
+    /// Adds a vacant slot, and room for eight times as many slots where there is none: what is not used
+    /// takes no memory.
+    #[cold]
+    #[inline(never)]
+    fn make_vacant(&mut self) {
+        if self.used + 1 == self.blocks.len() {
+            let mut grown = self.blocks.grown(self.blocks.len() * 8, self.used);
+            std::mem::swap(&mut self.blocks, &mut grown);
+        }
+        let id = BlockId(self.used as u32);
+        self.used += 1;
+        let slot = self.blocks.at_mut(id.index());
+        (slot.uses, slot.free_next) = (NO_USES, BlockId::NONE);
+        self.vacant = id;
     }
 
     /// Removes a block; its neighbours must no longer link to it.
     #[inline]
     pub fn remove(&mut self, id: BlockId) {
         let vacant = self.vacant;
-        let slot = &mut self.blocks[id.index()];
+        let slot = self.blocks.at_mut(id.index());
         debug_assert_ne!(slot.state, BlockState::Vacant);
         slot.state = BlockState::Vacant;
         (slot.requested, slot.uses, slot.events) = (0, NO_USES, 0);
@@ -177,24 +207,16 @@ impl BlockArena {
     /// place of `id`'s left edge; `id` keeps the rest. Neither may be in a free index.
     #[inline]
     pub fn split_front(&mut self, id: BlockId, size: usize) -> BlockId {
-        if !self.vacant.is_some() {
-            self.make_vacant();
-        }
-        let front = self.vacant;
-        self.len += 1;
-        // Through one slice: the compiler need not expect the blocks to move.
-        let blocks = self.blocks.as_mut_slice();
-        let rest = &mut blocks[id.index()];
+        let front = self.take_vacant();
+        let blocks = &mut self.blocks;
+        let rest = blocks.at_mut(id.index());
         debug_assert!(size < rest.size);
         let (addr, segment, list, prev) = (rest.addr, rest.segment, rest.list, rest.prev);
         rest.prev = front;
         rest.addr = addr + size;
         rest.size -= size;
-        if let Some(prev) = prev.some() {
-            blocks[prev.index()].next = front;
-        }
-        let block = &mut blocks[front.index()];
-        self.vacant = block.free_next;
+        blocks.at_mut(prev.index()).next = front;
+        let block = blocks.at_mut(front.index());
         *block = Block {
             addr,
             size,
@@ -219,25 +241,17 @@ impl BlockArena {
     /// be in a free index.
     #[inline]
     pub fn split_back(&mut self, id: BlockId, size: usize) -> BlockId {
-        if !self.vacant.is_some() {
-            self.make_vacant();
-        }
-        let back = self.vacant;
-        self.len += 1;
-        // Through one slice: the compiler need not expect the blocks to move.
-        let blocks = self.blocks.as_mut_slice();
-        let front = &mut blocks[id.index()];
+        let back = self.take_vacant();
+        let blocks = &mut self.blocks;
+        let front = blocks.at_mut(id.index());
         debug_assert!(size < front.size);
         let (addr, rest) = (front.addr + size, front.size - size);
         let (segment, list, next) = (front.segment, front.list, front.next);
         front.size = size;
         front.next = back;
-        if let Some(next) = next.some() {
-            blocks[next.index()].prev = back;
-        }
-        // A vacant slot has no request, no uses and no events.
-        let block = &mut blocks[back.index()];
-        self.vacant = block.free_next;
+        blocks.at_mut(next.index()).prev = back;
+        let block = blocks.at_mut(back.index());
+        debug_assert_eq!((block.requested, block.uses, block.events), (0, NO_USES, 0));
         block.addr = addr;
         block.size = rest;
         block.prev = id;
@@ -254,27 +268,25 @@ impl BlockArena {
     #[allow(unsafe_code)]
     pub fn prefetch(&self, id: BlockId) {
         #[cfg(target_arch = "x86_64")]
-        if let Some(block) = self.blocks.get(id.index()) {
+        {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             // SAFETY: a hint; SSE is part of every x86-64.
-            unsafe { _mm_prefetch(std::ptr::from_ref(block).cast(), _MM_HINT_T0) };
+            unsafe {
+                _mm_prefetch(
+                    std::ptr::from_ref(self.blocks.at(id.index())).cast(),
+                    _MM_HINT_T0,
+                )
+            };
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = id;
     }
 
-    /// Adds a vacant slot.
-    #[cold]
-    fn make_vacant(&mut self) {
-        let id = self.insert(0, 0, SegmentId::NONE, ListId::NONE);
-        self.remove(id);
-    }
-
     /// Merges `right` into `left`, its left neighbour. Neither may be in a free index.
     #[inline]
     pub fn merge_right(&mut self, left: BlockId, right: BlockId) {
-        let blocks = self.blocks.as_mut_slice();
-        let gone = &mut blocks[right.index()];
+        let blocks = &mut self.blocks;
+        let gone = blocks.at_mut(right.index());
         debug_assert_ne!(gone.state, BlockState::Vacant);
         debug_assert_eq!((gone.requested, gone.uses, gone.events), (0, NO_USES, 0));
         let (addr, size, next) = (gone.addr, gone.size, gone.next);
@@ -282,32 +294,30 @@ impl BlockArena {
         gone.free_next = self.vacant;
         self.vacant = right;
         self.len -= 1;
-        let block = &mut blocks[left.index()];
+        let block = blocks.at_mut(left.index());
         debug_assert_eq!(block.addr + block.size, addr);
         block.size += size;
         block.next = next;
-        if let Some(next) = next.some() {
-            blocks[next.index()].prev = left;
-        }
+        blocks.at_mut(next.index()).prev = left;
     }
 
     /// The size of a block that is free; `None` for any other, and for [`BlockId::NONE`].
     #[inline]
     pub fn free_size(&self, id: BlockId) -> Option<usize> {
-        let block = self.blocks.get(id.index())?;
+        let block = self.blocks.at(id.index());
         (block.state == BlockState::Free).then_some(block.size)
     }
 
     /// Whether no memory backs a block; false for [`BlockId::NONE`].
     #[inline]
     pub fn is_unmapped(&self, id: BlockId) -> bool {
-        let block = self.blocks.get(id.index());
-        block.is_some_and(|block| block.state == BlockState::Unmapped)
+        self.blocks.at(id.index()).state == BlockState::Unmapped
     }
 
     /// The block, if there is one of this id.
     pub fn get(&self, id: BlockId) -> Option<&Block> {
         self.blocks
+            .head(self.used)
             .get(id.index())
             .filter(|block| block.state != BlockState::Vacant)
     }
@@ -315,6 +325,7 @@ impl BlockArena {
     /// Every block, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (BlockId, &Block)> {
         self.blocks
+            .head(self.used)
             .iter()
             .enumerate()
             .filter(|(_, block)| block.state != BlockState::Vacant)
@@ -327,14 +338,14 @@ impl std::ops::Index<BlockId> for BlockArena {
 
     #[inline]
     fn index(&self, id: BlockId) -> &Block {
-        &self.blocks[id.index()]
+        self.blocks.at(id.index())
     }
 }
 
 impl std::ops::IndexMut<BlockId> for BlockArena {
     #[inline]
     fn index_mut(&mut self, id: BlockId) -> &mut Block {
-        &mut self.blocks[id.index()]
+        self.blocks.at_mut(id.index())
     }
 }
 

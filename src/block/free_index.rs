@@ -7,6 +7,7 @@
 
 use super::arena::{BlockArena, BlockState};
 use super::bitmap::{BITS, Bitmap};
+use super::lazy_array::{LazyArray, Zeroable};
 use super::ordered_bin::OrderedBin;
 use super::size_class::SizeClass;
 use crate::ids::BlockId;
@@ -15,8 +16,6 @@ use crate::size::MIN_BLOCK_SIZE;
 /// Sizes up to `EXACT * 512` have their own class; size `n * 512` is class `n - 1`.
 const EXACT: usize = BITS;
 const EXACT_LIMIT: usize = EXACT * MIN_BLOCK_SIZE;
-/// Classes that are made together, when the first of them is used.
-const PAGE: usize = 64;
 /// log2 of the number of bins in an octave.
 const BIN_BITS: u32 = 6;
 const FIRST_OCTAVE: u32 = EXACT_LIMIT.ilog2();
@@ -29,30 +28,18 @@ const _: () = assert!(BINS <= BITS);
 #[repr(align(64))]
 struct Line(SizeClass);
 
-type Page = Box<[Line; PAGE]>;
+// SAFETY: a class is.
+#[allow(unsafe_code)]
+unsafe impl Zeroable for Line {}
 
 /// Free blocks of one (pool, stream), see the module's text.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct FreeIndex {
-    len: usize,
-    bytes: usize,
     exact_bits: Bitmap,
     bin_bits: Bitmap,
-    exact: [Option<Page>; EXACT / PAGE],
+    /// Made when it is used first.
+    exact: Option<LazyArray<Line>>,
     bins: Vec<OrderedBin>,
-}
-
-impl Default for FreeIndex {
-    fn default() -> Self {
-        Self {
-            len: 0,
-            bytes: 0,
-            exact_bits: Bitmap::default(),
-            bin_bits: Bitmap::default(),
-            exact: [const { None }; EXACT / PAGE],
-            bins: Vec::new(),
-        }
-    }
 }
 
 /// The class of a size up to [`EXACT_LIMIT`].
@@ -70,31 +57,21 @@ fn bin_of(size: usize) -> usize {
 }
 
 #[cold]
-fn new_page() -> Page {
-    Box::new([Line(SizeClass::EMPTY); PAGE])
+fn new_classes() -> LazyArray<Line> {
+    LazyArray::new(EXACT)
 }
 
 impl FreeIndex {
-    /// Number of free blocks.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Bytes in free blocks.
-    pub fn bytes(&self) -> usize {
-        self.bytes
+    /// Bytes in free blocks: a sum over all sizes.
+    pub fn bytes(&self, arena: &BlockArena) -> usize {
+        self.iter(arena).map(|id| arena[id].size).sum()
     }
 
     /// Bytes of bookkeeping held.
     pub fn heap_bytes(&self) -> usize {
-        let pages = self.exact.iter().flatten().count() * size_of::<[Line; PAGE]>();
+        let exact = self.exact.as_ref().map_or(0, LazyArray::len) * size_of::<Line>();
         let bins: usize = self.bins.iter().map(OrderedBin::heap_bytes).sum();
-        pages + bins + self.bins.capacity() * size_of::<OrderedBin>()
+        exact + bins + self.bins.capacity() * size_of::<OrderedBin>()
     }
 
     /// Adds a block, whose state becomes `Free`.
@@ -103,13 +80,11 @@ impl FreeIndex {
         let block = &mut arena[id];
         let (addr, size) = (block.addr, block.size);
         block.state = BlockState::Free;
-        self.len += 1;
-        self.bytes += size;
         if size <= EXACT_LIMIT {
             let class = class_of(size);
             self.exact_bits.set(class);
-            let page = self.exact[class / PAGE % (EXACT / PAGE)].get_or_insert_with(new_page);
-            page[class % PAGE].0.insert(arena, id, addr);
+            let classes = self.exact.get_or_insert_with(new_classes);
+            classes.at_mut(class).0.insert(arena, id, addr);
         } else {
             self.insert_large(arena, id, addr, size);
         }
@@ -132,12 +107,10 @@ impl FreeIndex {
         debug_assert_eq!(block.state, BlockState::Free);
         let size = block.size;
         block.state = BlockState::Pending;
-        self.len -= 1;
-        self.bytes -= size;
         if size <= EXACT_LIMIT {
             let class = class_of(size);
-            if let Some(page) = &mut self.exact[class / PAGE % (EXACT / PAGE)]
-                && page[class % PAGE].0.remove(arena, id)
+            if let Some(classes) = &mut self.exact
+                && classes.at_mut(class).0.remove(arena, id)
             {
                 self.exact_bits.clear(class);
             }
@@ -184,9 +157,9 @@ impl FreeIndex {
     fn next_class(&self, size: usize) -> Option<(usize, &SizeClass)> {
         if size <= EXACT_LIMIT
             && let Some(class) = self.exact_bits.next(class_of(size))
-            && let Some(page) = &self.exact[class / PAGE % (EXACT / PAGE)]
+            && let Some(classes) = &self.exact
         {
-            return Some(((class + 1) * MIN_BLOCK_SIZE, &page[class % PAGE].0));
+            return Some(((class + 1) * MIN_BLOCK_SIZE, &classes.at(class).0));
         }
         self.next_large_class(size)
     }
@@ -205,11 +178,8 @@ impl FreeIndex {
 
     /// Every class, ascending by size.
     fn classes(&self) -> impl DoubleEndedIterator<Item = &SizeClass> {
-        let exact = self
-            .exact
-            .iter()
-            .flatten()
-            .flat_map(|page| page.iter().map(|line| &line.0));
+        let exact = self.exact.iter().flat_map(|classes| classes.head(EXACT));
+        let exact = exact.map(|line| &line.0).filter(|class| !class.is_empty());
         exact.chain(self.bins.iter().flat_map(OrderedBin::classes))
     }
 
@@ -220,7 +190,7 @@ impl FreeIndex {
 
     /// The largest free block.
     pub fn largest(&self, arena: &BlockArena) -> Option<BlockId> {
-        let found = self.classes().rev().find_map(|class| class.first().some());
+        let found = self.classes().next_back().map(SizeClass::first);
         found.inspect(|&id| {
             debug_assert_eq!(arena[id].state, BlockState::Free);
         })
@@ -288,8 +258,7 @@ mod tests {
                         }
                     }
                 }
-                prop_assert_eq!(index.len(), model.len());
-                prop_assert_eq!(index.bytes(), model.keys().map(|key| key.0).sum::<usize>());
+                prop_assert_eq!(index.bytes(&arena), model.keys().map(|key| key.0).sum::<usize>());
                 prop_assert_eq!(index.iter(&arena).count(), model.len());
                 prop_assert_eq!(
                     index.largest(&arena).map(|id| arena[id].size),

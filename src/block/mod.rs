@@ -1,5 +1,6 @@
 //! Blocks: the arena they live in, the index of the free ones, the map from address to live block.
-//! Pure: no unsafe, no driver; depends on ids and sizes only.
+//! Pure: no driver; depends on ids and sizes only. Unsafe code is confined to `lazy_array`, which maps
+//! host memory, and to hints to the processor.
 //!
 //! ```text
 //! segment  |---------------------------------------------|
@@ -11,6 +12,7 @@ mod addr_map;
 mod arena;
 mod bitmap;
 mod free_index;
+mod lazy_array;
 mod ordered_bin;
 mod size_class;
 

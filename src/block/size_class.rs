@@ -1,6 +1,7 @@
 //! Free blocks of one size.
 
 use super::arena::BlockArena;
+use super::lazy_array::Zeroable;
 use crate::ids::BlockId;
 use crate::size::MIN_BLOCK_SIZE;
 
@@ -14,25 +15,36 @@ const LOW: usize = 3;
 /// and taking one out touch no other block, unless there are more than the front holds.
 #[derive(Debug, Clone, Copy)]
 pub struct SizeClass {
-    /// Sorted by `keys`; [`BlockId::NONE`] from `count` on.
+    /// Sorted by `keys`; the first `front` of them count.
     ids: [BlockId; FRONT],
     /// Where the blocks lie, in units of 512 bytes, modulo 2^32: good enough to order them.
     keys: [u32; FRONT],
-    /// First of the other blocks, linked through `free_prev` and `free_next`.
-    rest: BlockId,
-    count: u32,
+    front: u32,
+    /// One more than the first of the others, which are linked through `free_prev` and `free_next`; 0 for
+    /// none.
+    rest: u32,
 }
+
+// SAFETY: numbers; all zero, there are no blocks.
+#[allow(unsafe_code)]
+unsafe impl Zeroable for SizeClass {}
 
 impl SizeClass {
     /// No blocks.
     pub const EMPTY: Self = Self {
-        ids: [BlockId::NONE; FRONT],
+        ids: [BlockId(0); FRONT],
         keys: [0; FRONT],
-        rest: BlockId::NONE,
-        count: 0,
+        front: 0,
+        rest: 0,
     };
 
-    /// A block of the lowest address known.
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.front == 0
+    }
+
+    /// A block of the lowest address known. There must be one.
     #[inline]
     pub fn first(&self) -> BlockId {
         self.ids[0]
@@ -41,15 +53,15 @@ impl SizeClass {
     /// Whether `id` is all there is.
     #[inline]
     pub fn is_only(&self, id: BlockId) -> bool {
-        self.count == 1 && self.ids[0] == id && !self.rest.is_some()
+        self.front == 1 && self.rest == 0 && self.ids[0] == id
     }
 
     /// Adds a block that starts at `addr`.
     #[inline]
     pub fn insert(&mut self, arena: &mut BlockArena, id: BlockId, addr: usize) {
         let key = (addr / MIN_BLOCK_SIZE) as u32;
-        if self.count == 0 {
-            (self.ids[0], self.keys[0], self.count) = (id, key, 1);
+        if self.front == 0 {
+            (self.ids[0], self.keys[0], self.front) = (id, key, 1);
             return;
         }
         self.insert_beside(arena, id, key);
@@ -57,11 +69,11 @@ impl SizeClass {
 
     #[inline(never)]
     fn insert_beside(&mut self, arena: &mut BlockArena, id: BlockId, key: u32) {
-        if self.count as usize == FRONT {
+        if self.front as usize == FRONT {
             if key > self.keys[FRONT - 1] {
                 return self.push_rest(arena, id);
             }
-            self.count -= 1;
+            self.front -= 1;
             self.push_rest(arena, self.ids[FRONT - 1]);
         }
         self.insert_front(id, key);
@@ -69,8 +81,8 @@ impl SizeClass {
 
     /// Adds a block to the front, which has room.
     fn insert_front(&mut self, id: BlockId, key: u32) {
-        let mut at = (self.count as usize).min(FRONT - 1);
-        self.count += 1;
+        let mut at = (self.front as usize).min(FRONT - 1);
+        self.front += 1;
         while at > 0 && self.keys[at - 1] > key {
             self.keys[at] = self.keys[at - 1];
             self.ids[at] = self.ids[at - 1];
@@ -84,7 +96,7 @@ impl SizeClass {
     #[inline]
     pub fn remove(&mut self, arena: &mut BlockArena, id: BlockId) -> bool {
         if self.is_only(id) {
-            (self.ids[0], self.count) = (BlockId::NONE, 0);
+            self.front = 0;
             return true;
         }
         self.remove_from_many(arena, id)
@@ -92,7 +104,10 @@ impl SizeClass {
 
     #[inline(never)]
     fn remove_from_many(&mut self, arena: &mut BlockArena, id: BlockId) -> bool {
-        let Some(found) = self.ids.iter().position(|&other| other == id) else {
+        let Some(found) = self.ids[..(self.front as usize).min(FRONT)]
+            .iter()
+            .position(|&other| other == id)
+        else {
             self.remove_rest(arena, id);
             return false;
         };
@@ -100,40 +115,43 @@ impl SizeClass {
             self.ids[at] = self.ids[at + 1];
             self.keys[at] = self.keys[at + 1];
         }
-        self.ids[FRONT - 1] = BlockId::NONE;
-        self.count -= 1;
-        if self.rest.is_some() && (self.count as usize) < LOW {
-            let id = self.rest;
+        self.front -= 1;
+        if self.rest != 0 && (self.front as usize) < LOW {
+            let id = self.first_other();
             self.remove_rest(arena, id);
             self.insert_front(id, (arena[id].addr / MIN_BLOCK_SIZE) as u32);
         }
-        self.count == 0
+        self.front == 0
     }
 
     fn push_rest(&mut self, arena: &mut BlockArena, id: BlockId) {
-        if let Some(next) = self.rest.some() {
-            arena[next].free_prev = id;
-        }
+        let next = self.first_other();
+        arena[next].free_prev = id;
         let block = &mut arena[id];
-        (block.free_prev, block.free_next) = (BlockId::NONE, self.rest);
-        self.rest = id;
+        (block.free_prev, block.free_next) = (BlockId::NONE, next);
+        self.rest = id.0 + 1;
     }
 
     fn remove_rest(&mut self, arena: &mut BlockArena, id: BlockId) {
         let (prev, next) = (arena[id].free_prev, arena[id].free_next);
         match prev.some() {
             Some(prev) => arena[prev].free_next = next,
-            None => self.rest = next,
+            None => self.rest = next.0.wrapping_add(1),
         }
-        if let Some(next) = next.some() {
-            arena[next].free_prev = prev;
-        }
+        arena[next].free_prev = prev;
+    }
+
+    /// [`BlockId::NONE`] when there are no others.
+    #[inline]
+    fn first_other(&self) -> BlockId {
+        BlockId(self.rest.wrapping_sub(1))
     }
 
     /// Every block.
     pub fn iter<'a>(&'a self, arena: &'a BlockArena) -> impl Iterator<Item = BlockId> + 'a {
-        let front = self.ids.iter().copied().filter(|id| id.is_some());
-        front.chain(std::iter::successors(self.rest.some(), |&id| {
+        let front = self.ids.iter().copied().take(self.front as usize);
+        let first = self.first_other().some();
+        front.chain(std::iter::successors(first, |&id| {
             arena[id].free_next.some()
         }))
     }
@@ -172,9 +190,9 @@ mod tests {
                 let mut expected: Vec<_> = model.values().copied().collect();
                 expected.sort_unstable();
                 prop_assert_eq!(held, expected);
-                prop_assert_eq!(class.first().is_some(), !model.is_empty());
-                if model.len() <= LOW {
-                    prop_assert_eq!(Some(class.first()), model.values().next().copied().or(Some(BlockId::NONE)));
+                prop_assert_eq!(class.is_empty(), model.is_empty());
+                if let Some(lowest) = model.values().next() && model.len() <= LOW {
+                    prop_assert_eq!(class.first(), *lowest);
                 }
             }
         }

@@ -145,11 +145,7 @@ impl State {
                 bytes += block.size;
             }
             ensure!(
-                count == list.free.len(),
-                "list {list_id:?} miscounts its blocks"
-            );
-            ensure!(
-                bytes == list.free.bytes(),
+                bytes == list.free.bytes(&self.arena),
                 "list {list_id:?} miscounts its bytes"
             );
             for (addr, id) in &list.unmapped {

@@ -69,7 +69,7 @@ impl DeviceAllocator {
         let mut total = 0;
         let mut largest = 0;
         for (_, list) in state.lists.iter() {
-            total += list.free.bytes();
+            total += list.free.bytes(&state.arena);
             if let Some(id) = list.free.largest(&state.arena) {
                 largest = largest.max(state.arena[id].size);
             }
