@@ -85,13 +85,25 @@ impl Registry {
     /// A block of at least `bytes` for use on `stream` of `device`. Returns its address; 0 for 0 bytes.
     #[inline]
     pub fn allocate(&self, device: i32, bytes: usize, stream: StreamKey) -> Result<usize> {
-        if bytes != 0
-            && let Some(device) = self.devices.get(device as usize).and_then(OnceLock::get)
-            && let Some(addr) = device.allocate_cached(bytes, stream)
-        {
-            return Ok(addr);
+        match self.allocate_cached(device, bytes, stream) {
+            Some(addr) => Ok(addr),
+            None => self.allocate_in(device, bytes, stream, MempoolId::DEFAULT, None),
         }
-        self.allocate_in(device, bytes, stream, MempoolId::DEFAULT, None)
+    }
+
+    /// As [`Self::allocate`], if that takes no more than to hand out a block that is free now.
+    #[inline]
+    pub(crate) fn allocate_cached(
+        &self,
+        device: i32,
+        bytes: usize,
+        stream: StreamKey,
+    ) -> Option<usize> {
+        let device = self.devices.get(device as usize)?.get()?;
+        if bytes == 0 {
+            return None;
+        }
+        device.allocate_cached(bytes, stream)
     }
 
     /// As [`Self::allocate`], from a private pool and with the client's context.
@@ -152,13 +164,18 @@ impl Registry {
     /// Gives the block at `addr` back. Null is ignored. Once the process exits nothing happens.
     #[inline]
     pub fn deallocate(&self, addr: usize) -> Result<()> {
-        let owner = self.owners.get(addr);
-        if let Some(device) = owner.and_then(|index| self.devices.get(index)?.get())
-            && device.deallocate_plain(addr)
-        {
+        if self.deallocate_plain(addr) {
             return Ok(());
         }
         self.deallocate_with(addr, None)
+    }
+
+    /// As [`Self::deallocate`], if that takes no more than to note that a block is free; false otherwise.
+    #[inline]
+    pub(crate) fn deallocate_plain(&self, addr: usize) -> bool {
+        let owner = self.owners.get(addr);
+        let device = owner.and_then(|index| self.devices.get(index)?.get());
+        device.is_some_and(|device| device.deallocate_plain(addr))
     }
 
     #[cold]

@@ -20,8 +20,21 @@ pub(super) fn guard<T>(call: impl FnOnce() -> Result<T>) -> std::result::Result<
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(failure(error)),
-        Err(panic) => Err(failure(AllocError::Internal(panic_text(panic.as_ref())))),
+        Err(panic) => Err(panicked(panic)),
     }
+}
+
+/// As [`guard`], for calls that have an answer at once or leave it to another one.
+#[inline]
+pub(super) fn quick<T>(
+    call: impl FnOnce() -> Option<T>,
+) -> std::result::Result<Option<T>, Outcome> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(panicked)
+}
+
+#[cold]
+fn panicked(panic: Box<dyn Any + Send>) -> Outcome {
+    failure(AllocError::Internal(panic_text(panic.as_ref())))
 }
 
 /// As [`guard`], for calls that return nothing.

@@ -4,8 +4,10 @@
 //! lines are asked for. Whoever takes the lock next finishes it: [`DeviceAllocator`]'s other functions see
 //! it done whatever they do ([`Guarded::entered`]), the next operation here does it itself, unless it is
 //! an allocation that would get the same memory back after the merge: then it takes the block as it lies.
+//! When that happens to the same block again, not even the statistics are touched ([`Bounce`]).
 
 use super::DeviceAllocator;
+use super::bounce::Bounce;
 use super::state::State;
 use crate::block::{BlockState, NO_USES, Place};
 use crate::ids::{BlockId, ListId, PoolId, StreamKey};
@@ -18,8 +20,8 @@ use crate::sync::Guarded;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LastFreed {
     /// [`BlockId::NONE`]: none.
-    block: BlockId,
-    entry: Place,
+    pub block: BlockId,
+    pub entry: Place,
 }
 
 impl LastFreed {
@@ -32,6 +34,9 @@ impl LastFreed {
 impl Guarded for State {
     #[inline]
     fn entered(&mut self) {
+        if self.bounce.block.is_some() {
+            self.end_bounce();
+        }
         if self.last_freed.block.is_some() {
             self.finish_last_free();
         }
@@ -53,8 +58,14 @@ impl DeviceAllocator {
     pub(crate) fn allocate_cached(&self, bytes: usize, stream: StreamKey) -> Option<usize> {
         let mut guard = self.state.lock_as_is();
         let state = &mut *guard;
+        if let Some(addr) = state.bounce.take(bytes, stream) {
+            return Some(addr);
+        }
         if state.attention {
             return None;
+        }
+        if state.bounce.block.is_some() {
+            state.end_bounce();
         }
         let size = state.settings.round_size(bytes, self.pad);
         let small = size <= SMALL_SIZE;
@@ -63,7 +74,7 @@ impl DeviceAllocator {
             .lists
             .of(PoolId::DEFAULT, stream, small, virtual_memory);
         if state.last_freed.block.is_some() {
-            if let Some(addr) = state.take_back(list, size, bytes) {
+            if let Some(addr) = state.take_back(list, size, bytes, stream) {
                 return Some(addr);
             }
             state.finish_last_free();
@@ -81,6 +92,12 @@ impl DeviceAllocator {
     pub(crate) fn deallocate_plain(&self, addr: usize) -> bool {
         let mut guard = self.state.lock_as_is();
         let state = &mut *guard;
+        if state.bounce.put(addr) {
+            return true;
+        }
+        if state.bounce.block.is_some() {
+            state.end_bounce();
+        }
         let Some((entry, id)) = state.live.find(addr, &state.arena) else {
             return false;
         };
@@ -104,7 +121,7 @@ impl DeviceAllocator {
 impl State {
     /// Counts a live block that only its own stream used as free. Only while no history is recorded.
     #[inline]
-    fn note_freed(&mut self, id: BlockId) {
+    pub(super) fn note_freed(&mut self, id: BlockId) {
         let block = &mut self.arena[id];
         debug_assert_eq!((block.state, block.uses), (BlockState::Live, NO_USES));
         block.state = BlockState::Pending;
@@ -124,10 +141,16 @@ impl State {
         self.return_to_list(block, list);
     }
 
-    /// Hands the block freed last out again, if that is where a best fit would lead after it has merged
+    /// Hands the block freed last out again as it lies, if that is where a best fit would lead after it has merged
     /// with its neighbours. Returns its address.
-    #[inline]
-    fn take_back(&mut self, list: ListId, size: usize, requested: usize) -> Option<usize> {
+    #[inline(never)]
+    fn take_back(
+        &mut self,
+        list: ListId,
+        size: usize,
+        requested: usize,
+        stream: StreamKey,
+    ) -> Option<usize> {
         let id = self.last_freed.block;
         let block = &self.arena[id];
         if block.size != size || block.list != list {
@@ -163,6 +186,11 @@ impl State {
                 }
             }
         };
+        let (blocks, bytes) = if virtual_memory {
+            (0, 0)
+        } else {
+            (blocks, bytes)
+        };
         let counters = &mut self.stats.blocks;
         if !virtual_memory {
             counters.split_changed_and_back(small, blocks, bytes);
@@ -171,7 +199,8 @@ impl State {
         let block = &mut self.arena[id];
         block.state = BlockState::Live;
         block.requested = requested;
-        self.last_freed = LastFreed::NONE;
+        let freed = std::mem::replace(&mut self.last_freed, LastFreed::NONE);
+        self.bounce = Bounce::begin(freed, addr, stream, requested, (blocks, bytes));
         Some(addr)
     }
 

@@ -3,6 +3,7 @@
 //! Depends on every module above it in the list of `lib.rs`.
 
 mod allocate;
+mod bounce;
 mod check;
 mod checkpoint;
 mod damage;

@@ -1,6 +1,7 @@
 //! The bookkeeping of one device: pure, called under the device lock. The transitions of blocks are in
 //! `transitions`, those of segments in `segments`.
 
+use super::bounce::Bounce;
 use super::hot::LastFreed;
 use crate::block::{AddrMap, BlockArena, BlockState};
 use crate::config::Settings;
@@ -27,6 +28,8 @@ pub struct BlockHandle {
 pub(super) struct State {
     /// The block whose free is not finished; always finished while a guard of the lock is held.
     pub last_freed: LastFreed,
+    /// Never there while a guard of the lock is held.
+    pub bounce: Bounce,
     /// An allocation has more to do than to take a block: history, events, limits on splits. Brought up
     /// to date whenever a guard of the lock is given back.
     pub attention: bool,
@@ -94,6 +97,7 @@ impl State {
     pub fn new(settings: Settings) -> Self {
         Self {
             last_freed: LastFreed::NONE,
+            bounce: Bounce::NONE,
             attention: true,
             arena: BlockArena::default(),
             live: AddrMap::default(),

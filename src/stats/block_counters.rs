@@ -76,6 +76,24 @@ impl BlockCounters {
         self.decrease(Lane::RequestedBytes, pool, requested);
     }
 
+    /// A block was given back, handed out again by the same request, and so on, `times` times; each time
+    /// free parts changed by `split` (blocks, bytes) and back, as they did once before.
+    pub fn bounced(
+        &mut self,
+        small: bool,
+        times: i64,
+        size: i64,
+        requested: i64,
+        split: (i64, i64),
+    ) {
+        let freed = &mut self.freed[usize::from(!small)].0;
+        freed[Lane::Allocation as usize] += times;
+        freed[Lane::AllocatedBytes as usize] += times * size;
+        freed[Lane::RequestedBytes as usize] += times * requested;
+        freed[Lane::InactiveSplit as usize] += times * split.0.abs();
+        freed[Lane::InactiveSplitBytes as usize] += times * split.1.abs();
+    }
+
     /// The client gave a block back; it stays active.
     pub fn retired(&mut self, small: bool, size: i64) {
         let pool = usize::from(!small);
