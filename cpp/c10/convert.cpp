@@ -2,7 +2,9 @@
 
 #include <c10/util/Exception.h>
 
+#include <cstddef>
 #include <stdexcept>
+#include <utility>
 
 namespace npualloc::c10_backend {
 
@@ -31,10 +33,49 @@ c10::CachingAllocator::StatArray convert(const StatTriple& triple) {
 
 // Counters that newer torch versions added.
 template <typename Target>
-void convert_newer(Target& target, const DeviceStats& stats) {
+void convert_newer(Target& target, const ffi::StatCounts& stats) {
   if constexpr (requires { target.num_oom_rejections; }) {
     target.num_oom_rejections = stats.num_oom_rejections;
   }
+}
+
+using c10::CachingAllocator::StatArray;
+
+static_assert(sizeof(C10Stat) == sizeof(ffi::Stat) && offsetof(C10Stat, current) == 0 &&
+              offsetof(C10Stat, peak) == offsetof(ffi::Stat, peak) &&
+              offsetof(C10Stat, allocated) == offsetof(ffi::Stat, allocated) &&
+              offsetof(C10Stat, freed) == offsetof(ffi::Stat, freed));
+static_assert(sizeof(StatArray) == sizeof(ffi::StatTriple) &&
+              static_cast<std::size_t>(StatType::AGGREGATE) == 0 &&
+              static_cast<std::size_t>(StatType::SMALL_POOL) == 1 &&
+              static_cast<std::size_t>(StatType::LARGE_POOL) == 2);
+// The struct has a hash map among its members, which leaves it to the compiler whether offsets may
+// be asked for; all that torch_npu is built with allow it.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+template <std::size_t... members>
+constexpr bool are_side_by_side(std::size_t size, std::index_sequence<members...>,
+                                const std::size_t (&offsets)[sizeof...(members)]) {
+  return ((offsets[members] == offsets[0] + members * size) && ...);
+}
+static_assert(are_side_by_side(sizeof(StatArray), std::make_index_sequence<6>(),
+                               {offsetof(C10Stats, allocation), offsetof(C10Stats, segment),
+                                offsetof(C10Stats, active), offsetof(C10Stats, inactive_split),
+                                offsetof(C10Stats, allocated_bytes),
+                                offsetof(C10Stats, reserved_bytes)}));
+static_assert(are_side_by_side(sizeof(StatArray), std::make_index_sequence<3>(),
+                               {offsetof(C10Stats, active_bytes),
+                                offsetof(C10Stats, inactive_split_bytes),
+                                offsetof(C10Stats, requested_bytes)}));
+static_assert(are_side_by_side(sizeof(C10Stat), std::make_index_sequence<2>(),
+                               {offsetof(C10Stats, oversize_allocations),
+                                offsetof(C10Stats, oversize_segments)}));
+#pragma GCC diagnostic pop
+
+// `count` arrays from `first` on.
+template <std::size_t count>
+rust::Slice<ffi::StatTriple> triples(StatArray& first) {
+  return {reinterpret_cast<ffi::StatTriple*>(&first), count};
 }
 
 template <typename Target>
@@ -86,31 +127,23 @@ void throw_c10(Status status, const std::string& message) {
   TORCH_CHECK(false, message);
 }
 
-C10Stats convert(const DeviceStats& stats) {
-  C10Stats converted;
-  converted.allocation = convert(stats.allocation);
-  converted.segment = convert(stats.segment);
-  converted.active = convert(stats.active);
-  converted.inactive_split = convert(stats.inactive_split);
-  converted.allocated_bytes = convert(stats.allocated_bytes);
-  converted.reserved_bytes = convert(stats.reserved_bytes);
-  converted.active_bytes = convert(stats.active_bytes);
-  converted.inactive_split_bytes = convert(stats.inactive_split_bytes);
-  converted.requested_bytes = convert(stats.requested_bytes);
-  converted.oversize_allocations = convert(stats.oversize_allocations);
-  converted.oversize_segments = convert(stats.oversize_segments);
-  converted.num_alloc_retries = stats.num_alloc_retries;
-  converted.num_ooms = stats.num_ooms;
-  converted.num_sync_all_streams = stats.num_sync_all_streams;
-  converted.num_device_alloc = stats.num_device_alloc;
-  converted.num_device_free = stats.num_device_free;
-  converted.max_split_size = stats.max_split_size;
-  convert_newer(converted, stats);
-  return converted;
-}
-
-void add_private_pools(C10Stats& stats, const rust::Vec<ffi::PoolReserved>& pools) {
-  add_pools(stats, pools);
+// The core writes into torch's struct: both describe a statistic by the same four numbers in the
+// same order, and torch's arrays of three lie side by side in groups.
+Outcome read_stats(const ffi::Allocator& core, int device, C10Stats& stats) {
+  ffi::StatCounts counts;
+  const Outcome outcome = core.device_stats_in_place(
+      device, triples<6>(stats.allocation), triples<3>(stats.active_bytes),
+      {reinterpret_cast<ffi::Stat*>(&stats.oversize_allocations), 2}, counts);
+  if (outcome.status != Status::Ok) return outcome;
+  stats.num_alloc_retries = counts.num_alloc_retries;
+  stats.num_ooms = counts.num_ooms;
+  stats.num_sync_all_streams = counts.num_sync_all_streams;
+  stats.num_device_alloc = counts.num_device_alloc;
+  stats.num_device_free = counts.num_device_free;
+  stats.max_split_size = counts.max_split_size;
+  convert_newer(stats, counts);
+  if (counts.private_pools != 0) add_pools(stats, core.reserved_by_pool(device));
+  return outcome;
 }
 
 }  // namespace npualloc::c10_backend

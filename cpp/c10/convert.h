@@ -28,10 +28,9 @@ inline void check(Status status) {
   }
 }
 
-c10::CachingDeviceAllocator::DeviceStats convert(const DeviceStats& stats);
-
-// Adds the reserved bytes of private pools, where torch's struct has them.
-void add_private_pools(c10::CachingDeviceAllocator::DeviceStats& stats,
-                       const rust::Vec<ffi::PoolReserved>& pools);
+// Writes a device's statistics into `stats`, reserved bytes of private pools included where torch's
+// struct has them. A failure leaves `stats` as it is.
+Outcome read_stats(const ffi::Allocator& core, int device,
+                   c10::CachingDeviceAllocator::DeviceStats& stats);
 
 }  // namespace npualloc::c10_backend

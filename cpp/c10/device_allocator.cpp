@@ -96,9 +96,9 @@ void DeviceAllocator::recordStream(const c10::DataPtr& ptr, c10::Stream stream) 
 }
 
 c10::CachingDeviceAllocator::DeviceStats DeviceAllocator::getDeviceStats(c10::DeviceIndex device) {
-  DeviceStats stats;
-  check(core_.core().device_stats(device, stats).status);
-  return convert(stats);
+  c10::CachingDeviceAllocator::DeviceStats stats;
+  check(read_stats(core_.core(), device, stats).status);
+  return stats;
 }
 
 void DeviceAllocator::resetAccumulatedStats(c10::DeviceIndex device) {

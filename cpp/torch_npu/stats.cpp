@@ -19,13 +19,9 @@ void note_used(int device) { used_devices.fetch_or(bit(device)); }
 
 stock::DeviceStats NpuAllocator::getDeviceStats(c10::DeviceIndex device) {
   assert_valid_device(device);
-  DeviceStats stats;
-  check(core().device_stats(device, stats));
-  stock::DeviceStats converted = c10_backend::convert(stats);
-  if (stats.private_pools != 0) {
-    c10_backend::add_private_pools(converted, core().reserved_by_pool(device));
-  }
-  return converted;
+  stock::DeviceStats stats;
+  check(c10_backend::read_stats(core(), device, stats));
+  return stats;
 }
 
 void NpuAllocator::resetAccumulatedStats(c10::DeviceIndex device) {

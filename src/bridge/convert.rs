@@ -1,6 +1,8 @@
 //! The core's values as the bridge's.
 
-use super::ffi::{BlockView, DeviceStats, MempoolId, Outcome, Stat, StatTriple, Status};
+use super::ffi::{
+    BlockView, DeviceStats, MempoolId, Outcome, Stat, StatCounts, StatTriple, Status,
+};
 use crate::device::{self, BlockHandle};
 use crate::error::AllocError;
 use crate::ids::{self, BlockId, DeviceId};
@@ -81,38 +83,89 @@ fn stat(value: stats::Stat) -> Stat {
 }
 
 pub(super) fn pool_stat(value: &stats::PoolStat) -> StatTriple {
-    StatTriple {
-        aggregate: stat(value.aggregate()),
-        small_pool: stat(value.pool(true)),
-        large_pool: stat(value.pool(false)),
-    }
+    let mut triple = StatTriple::default();
+    write_pool_stat(&mut triple, value);
+    triple
 }
 
-/// Field by field: the struct is a kilobyte, and this is asked often.
+#[inline]
+fn write_pool_stat(out: &mut StatTriple, value: &stats::PoolStat) {
+    out.aggregate = stat(value.aggregate());
+    out.small_pool = stat(value.pool(true));
+    out.large_pool = stat(value.pool(false));
+}
+
+/// The statistics by pool, in the bridge's order. In place: they are most of a kilobyte, and asked often.
+pub(super) fn triples(
+    stats: &stats::Counters,
+    front: &mut [StatTriple; 6],
+    back: &mut [StatTriple; 3],
+) {
+    let blocks = &stats.blocks;
+    let write = |out: &mut StatTriple, [small, large, both]: [stats::Stat; 3]| {
+        (out.aggregate, out.small_pool, out.large_pool) = (stat(both), stat(small), stat(large));
+    };
+    let [allocation, segment, active, split, allocated, reserved] = front;
+    let [active_bytes, split_bytes, requested] = back;
+    write(allocation, blocks.parts(Lane::Allocation));
+    write_pool_stat(segment, &stats.segment);
+    write(active, blocks.active_parts(false));
+    write(split, blocks.parts(Lane::InactiveSplit));
+    write(allocated, blocks.parts(Lane::AllocatedBytes));
+    write_pool_stat(reserved, &stats.reserved_bytes);
+    write(active_bytes, blocks.active_parts(true));
+    write(split_bytes, blocks.parts(Lane::InactiveSplitBytes));
+    write(requested, blocks.parts(Lane::RequestedBytes));
+}
+
+/// The statistics over both pools, and counts of events.
+pub(super) fn other_stats(
+    stats: &stats::Counters,
+    oversize: &mut [Stat; 2],
+    counts: &mut StatCounts,
+) {
+    let [allocations, segments] = oversize;
+    *allocations = stat(stats.oversize_allocations);
+    *segments = stat(stats.oversize_segments);
+    counts.num_alloc_retries = stats.num_alloc_retries;
+    counts.num_ooms = stats.num_ooms;
+    counts.num_sync_all_streams = stats.num_sync_all_streams;
+    counts.num_device_alloc = stats.num_device_alloc;
+    counts.num_device_free = stats.num_device_free;
+    counts.num_oom_rejections = stats.num_oom_rejections;
+}
+
+/// All of it in one struct.
 pub(super) fn device_stats(
     out: &mut DeviceStats,
     stats: &stats::Counters,
     max_split_size: i64,
     private_pools: usize,
 ) {
-    let blocks = &stats.blocks;
-    out.allocation = pool_stat(&blocks.stat(Lane::Allocation));
-    out.segment = pool_stat(&stats.segment);
-    out.active = pool_stat(&blocks.active_stat(false));
-    out.inactive_split = pool_stat(&blocks.stat(Lane::InactiveSplit));
-    out.allocated_bytes = pool_stat(&blocks.stat(Lane::AllocatedBytes));
-    out.reserved_bytes = pool_stat(&stats.reserved_bytes);
-    out.active_bytes = pool_stat(&blocks.active_stat(true));
-    out.inactive_split_bytes = pool_stat(&blocks.stat(Lane::InactiveSplitBytes));
-    out.requested_bytes = pool_stat(&blocks.stat(Lane::RequestedBytes));
-    out.oversize_allocations = stat(stats.oversize_allocations);
-    out.oversize_segments = stat(stats.oversize_segments);
-    out.num_alloc_retries = stats.num_alloc_retries;
-    out.num_ooms = stats.num_ooms;
-    out.num_sync_all_streams = stats.num_sync_all_streams;
-    out.num_device_alloc = stats.num_device_alloc;
-    out.num_device_free = stats.num_device_free;
-    out.num_oom_rejections = stats.num_oom_rejections;
+    let (mut front, mut back) = Default::default();
+    let (mut oversize, mut counts) = Default::default();
+    triples(stats, &mut front, &mut back);
+    other_stats(stats, &mut oversize, &mut counts);
+    [
+        out.allocation,
+        out.segment,
+        out.active,
+        out.inactive_split,
+        out.allocated_bytes,
+        out.reserved_bytes,
+    ] = front;
+    [
+        out.active_bytes,
+        out.inactive_split_bytes,
+        out.requested_bytes,
+    ] = back;
+    [out.oversize_allocations, out.oversize_segments] = oversize;
+    out.num_alloc_retries = counts.num_alloc_retries;
+    out.num_ooms = counts.num_ooms;
+    out.num_sync_all_streams = counts.num_sync_all_streams;
+    out.num_device_alloc = counts.num_device_alloc;
+    out.num_device_free = counts.num_device_free;
+    out.num_oom_rejections = counts.num_oom_rejections;
     out.max_split_size = max_split_size;
     out.private_pools = private_pools;
 }

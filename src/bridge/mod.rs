@@ -144,6 +144,20 @@ pub mod ffi {
         private_pools: usize,
     }
 
+    /// What a device counts besides its [`StatTriple`]s.
+    #[derive(Debug, Clone, Default)]
+    struct StatCounts {
+        num_alloc_retries: i64,
+        num_ooms: i64,
+        num_sync_all_streams: i64,
+        num_device_alloc: i64,
+        num_device_free: i64,
+        num_oom_rejections: i64,
+        max_split_size: i64,
+        /// Number of entries of `reserved_by_pool`.
+        private_pools: usize,
+    }
+
     /// A memory pool as clients name it; (0, 0) is the default pool.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     struct MempoolId {
@@ -301,6 +315,17 @@ pub mod ffi {
         fn drop_pending_events(self: &Allocator, device: i32) -> Outcome;
 
         fn device_stats(self: &Allocator, device: i32, out: &mut DeviceStats) -> Outcome;
+        /// The same, written where the caller keeps it. `front`: allocation, segment, active,
+        /// inactive_split, allocated_bytes, reserved_bytes. `back`: active_bytes, inactive_split_bytes,
+        /// requested_bytes. `oversize`: allocations, segments. Other lengths give `InvalidArgument`.
+        fn device_stats_in_place(
+            self: &Allocator,
+            device: i32,
+            front: &mut [StatTriple],
+            back: &mut [StatTriple],
+            oversize: &mut [Stat],
+            counts: &mut StatCounts,
+        ) -> Outcome;
         fn reset_accumulated_stats(self: &Allocator, device: i32) -> Outcome;
         fn reset_peak_stats(self: &Allocator, device: i32) -> Outcome;
 

@@ -45,7 +45,8 @@ use crate::sync::{Mutex, MutexGuard};
 use state::State;
 
 /// The allocator of one device. Thread-safe: one lock around the bookkeeping, released around every
-/// blocking driver call.
+/// blocking driver call. Devices share no cache lines, nor the pairs of lines that processors fetch together.
+#[repr(align(128))]
 pub struct DeviceAllocator {
     id: DeviceId,
     driver: Arc<dyn Driver>,

@@ -1,7 +1,5 @@
 //! The counters every allocation and free changes.
 
-use super::PoolStat;
-
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
@@ -21,12 +19,12 @@ pub enum Lane {
     WaitingBytes,
 }
 
-const LANES: usize = 8;
+pub(super) const LANES: usize = 8;
 
 /// A cache line of counters, one for each [`Lane`].
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(align(64))]
-struct Lanes([i64; LANES]);
+pub(super) struct Lanes(pub(super) [i64; LANES]);
 
 /// Counters of blocks, by pool (0 small, 1 large) and lane.
 ///
@@ -37,21 +35,21 @@ struct Lanes([i64; LANES]);
 #[derive(Debug, Clone, Default)]
 pub struct BlockCounters {
     /// `peak` minus the current value; never negative but within a call.
-    room: [Lanes; 2],
+    pub(super) room: [Lanes; 2],
     /// All decreases.
-    freed: [Lanes; 2],
+    pub(super) freed: [Lanes; 2],
     /// `total_peak` minus the sum over both pools.
-    total_room: Lanes,
+    pub(super) total_room: Lanes,
     /// Blocks that wait, of both pools.
-    waiting: i64,
-    peak: [Lanes; 2],
+    pub(super) waiting: i64,
+    pub(super) peak: [Lanes; 2],
     /// Of the sum over both pools.
-    total_peak: Lanes,
+    pub(super) total_peak: Lanes,
     /// Peaks of active blocks and their bytes while blocks waited: by pool, and of the sum.
-    active_peak: [[i64; 2]; 3],
+    pub(super) active_peak: [[i64; 2]; 3],
     /// Current values and `freed` at the last reset of accumulated values.
-    base: [Lanes; 2],
-    freed_base: [Lanes; 2],
+    pub(super) base: [Lanes; 2],
+    pub(super) freed_base: [Lanes; 2],
 }
 
 impl BlockCounters {
@@ -183,12 +181,12 @@ impl BlockCounters {
 
     /// A pool's value now.
     #[inline]
-    fn now(&self, lane: usize, pool: usize) -> i64 {
+    pub(super) fn now(&self, lane: usize, pool: usize) -> i64 {
         self.peak[pool].0[lane] - self.room[pool].0[lane]
     }
 
     /// Active blocks and bytes: of a pool (0, 1), or of both (2).
-    fn active(&self, pool: usize) -> [i64; 2] {
+    pub(super) fn active(&self, pool: usize) -> [i64; 2] {
         let of = |pool: usize, live: Lane, waiting: Lane| {
             self.now(live as usize, pool) + self.now(waiting as usize, pool)
         };
@@ -217,55 +215,6 @@ impl BlockCounters {
         }
     }
 
-    /// Bytes or blocks now, over both pools.
-    pub fn current(&self, lane: Lane) -> i64 {
-        self.now(lane as usize, 0) + self.now(lane as usize, 1)
-    }
-
-    /// Bytes in active blocks now.
-    pub fn active_bytes(&self) -> i64 {
-        self.active(2)[1]
-    }
-
-    /// One lane as clients see it.
-    pub fn stat(&self, lane: Lane) -> PoolStat {
-        let lane = lane as usize;
-        let pick = |lanes: &[Lanes; 2]| [lanes[0].0[lane], lanes[1].0[lane]];
-        let current = [self.now(lane, 0), self.now(lane, 1)];
-        let (freed, freed_base) = (pick(&self.freed), pick(&self.freed_base));
-        let base = pick(&self.base);
-        let allocated =
-            [0, 1].map(|pool| current[pool] - base[pool] + freed[pool] - freed_base[pool]);
-        let total_peak = self.total_peak.0[lane];
-        PoolStat::from_parts(current, pick(&self.peak), allocated, base, total_peak)
-    }
-
-    /// Active blocks (`bytes` false) or the bytes in them. Every increase is one of the live ones.
-    pub fn active_stat(&self, bytes: bool) -> PoolStat {
-        let (live, waiting) = if bytes {
-            (Lane::AllocatedBytes, Lane::WaitingBytes)
-        } else {
-            (Lane::Allocation, Lane::Waiting)
-        };
-        let live_stat = self.stat(live);
-        let which = usize::from(bytes);
-        let now = [0, 1, 2].map(|pool| self.active(pool)[which]);
-        let noted = [0, 1, 2].map(|pool| self.active_peak[pool][which]);
-        let (small, large) = (live_stat.pool(true), live_stat.pool(false));
-        let peak = |pool: usize, live: i64| live.max(noted[pool]).max(now[pool]);
-        let base = [0, 1].map(|pool: usize| {
-            let lanes = &self.base[pool].0;
-            lanes[live as usize] + lanes[waiting as usize]
-        });
-        PoolStat::from_parts(
-            [now[0], now[1]],
-            [peak(0, small.peak), peak(1, large.peak)],
-            [small.allocated, large.allocated],
-            base,
-            peak(2, live_stat.aggregate().peak),
-        )
-    }
-
     /// Forgets the accumulated values.
     pub fn reset_accumulated(&mut self) {
         for pool in 0..2 {
@@ -292,6 +241,7 @@ impl BlockCounters {
 
 #[cfg(test)]
 mod tests {
+    use super::super::PoolStat;
     use super::*;
     use proptest::prelude::*;
 
@@ -366,6 +316,19 @@ mod tests {
                     counters.stat(Lane::InactiveSplit),
                     counters.stat(Lane::InactiveSplitBytes),
                 ];
+                let parts = [
+                    counters.parts(Lane::Allocation),
+                    counters.parts(Lane::AllocatedBytes),
+                    counters.active_parts(false),
+                    counters.active_parts(true),
+                    counters.parts(Lane::RequestedBytes),
+                    counters.parts(Lane::InactiveSplit),
+                    counters.parts(Lane::InactiveSplitBytes),
+                ];
+                for (parts, plain) in parts.iter().zip(&plain) {
+                    let plain = [plain.pool(true), plain.pool(false), plain.aggregate()];
+                    prop_assert_eq!(parts, &plain);
+                }
                 for (stat, plain) in stats.iter().zip(&plain) {
                     prop_assert_eq!(stat.pool(true), plain.pool(true));
                     prop_assert_eq!(stat.pool(false), plain.pool(false));

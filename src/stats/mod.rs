@@ -2,6 +2,7 @@
 //! accumulated frees are derived when asked. Pure.
 
 mod block_counters;
+mod block_figures;
 mod counters;
 mod device_stats;
 mod stat;
