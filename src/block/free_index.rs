@@ -105,27 +105,24 @@ impl FreeIndex {
     pub fn remove(&mut self, arena: &mut BlockArena, id: BlockId) {
         let block = &mut arena[id];
         debug_assert_eq!(block.state, BlockState::Free);
-        let size = block.size;
+        let (addr, size) = (block.addr, block.size);
         block.state = BlockState::Pending;
         if size <= EXACT_LIMIT {
             let class = class_of(size);
-            if let Some(classes) = &mut self.exact
-                && classes.at_mut(class).0.remove(arena, id)
-            {
-                self.exact_bits.clear(class);
+            if let Some(classes) = &mut self.exact {
+                let empty = classes.at_mut(class).0.remove(arena, id, addr);
+                self.exact_bits.clear_if(class, empty);
             }
         } else {
-            self.remove_large(arena, id, size);
+            self.remove_large(arena, id, addr, size);
         }
     }
 
     #[inline(never)]
-    fn remove_large(&mut self, arena: &mut BlockArena, id: BlockId, size: usize) {
+    fn remove_large(&mut self, arena: &mut BlockArena, id: BlockId, addr: usize, size: usize) {
         let bin = bin_of(size);
-        self.bins[bin].change(size, |class| class.remove(arena, id));
-        if self.bins[bin].is_empty() {
-            self.bin_bits.clear(bin);
-        }
+        self.bins[bin].change(size, |class| class.remove(arena, id, addr));
+        self.bin_bits.clear_if(bin, self.bins[bin].is_empty());
     }
 
     /// The best fit for `size` (a multiple of 512): the smallest block that holds it.

@@ -15,11 +15,9 @@ const LOW: usize = 3;
 /// and taking one out touch no other block, unless there are more than the front holds.
 #[derive(Debug, Clone, Copy)]
 pub struct SizeClass {
-    /// Sorted by `keys`; the first `front` of them count.
-    ids: [BlockId; FRONT],
-    /// Where the blocks lie, in units of 512 bytes, modulo 2^32: good enough to order them.
-    keys: [u32; FRONT],
-    front: u32,
+    /// See [`entry`]; the greatest first, 0 where there is none. So that which blocks there are is no
+    /// branch to predict.
+    front: [u64; FRONT],
     /// One more than the first of the others, which are linked through `free_prev` and `free_next`; 0 for
     /// none.
     rest: u32,
@@ -29,99 +27,110 @@ pub struct SizeClass {
 #[allow(unsafe_code)]
 unsafe impl Zeroable for SizeClass {}
 
+/// Where a block lies, in units of 512 bytes, modulo 2^32 (good enough to order them), and its name, both
+/// inverted: greater for lower addresses, and never 0.
+#[inline]
+fn entry(id: BlockId, addr: usize) -> u64 {
+    !((addr / MIN_BLOCK_SIZE) as u64) << 32 | u64::from(!id.0)
+}
+
+#[inline]
+fn name(entry: u64) -> BlockId {
+    BlockId(!(entry as u32))
+}
+
 impl SizeClass {
     /// No blocks.
     pub const EMPTY: Self = Self {
-        ids: [BlockId(0); FRONT],
-        keys: [0; FRONT],
-        front: 0,
+        front: [0; FRONT],
         rest: 0,
     };
 
     /// Whether there are none.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.front == 0
+        self.front[0] == 0
     }
 
     /// A block of the lowest address known. There must be one.
     #[inline]
     pub fn first(&self) -> BlockId {
-        self.ids[0]
+        name(self.front[0])
     }
 
     /// Whether `id` is all there is.
     #[inline]
     pub fn is_only(&self, id: BlockId) -> bool {
-        self.front == 1 && self.rest == 0 && self.ids[0] == id
+        self.front[1] == 0 && self.rest == 0 && self.first() == id
     }
 
     /// Adds a block that starts at `addr`.
     #[inline]
     pub fn insert(&mut self, arena: &mut BlockArena, id: BlockId, addr: usize) {
-        let key = (addr / MIN_BLOCK_SIZE) as u32;
-        if self.front == 0 {
-            (self.ids[0], self.keys[0], self.front) = (id, key, 1);
-            return;
+        let new = entry(id, addr);
+        if self.front[FRONT - 1] != 0 {
+            self.insert_into_full(arena, new);
+        } else {
+            self.insert_front(new);
         }
-        self.insert_beside(arena, id, key);
     }
 
+    #[cold]
     #[inline(never)]
-    fn insert_beside(&mut self, arena: &mut BlockArena, id: BlockId, key: u32) {
-        if self.front as usize == FRONT {
-            if key > self.keys[FRONT - 1] {
-                return self.push_rest(arena, id);
-            }
-            self.front -= 1;
-            self.push_rest(arena, self.ids[FRONT - 1]);
+    fn insert_into_full(&mut self, arena: &mut BlockArena, new: u64) {
+        let last = self.front[FRONT - 1];
+        if new < last {
+            return self.push_rest(arena, name(new));
         }
-        self.insert_front(id, key);
+        self.push_rest(arena, name(last));
+        self.front[FRONT - 1] = 0;
+        self.insert_front(new);
     }
 
-    /// Adds a block to the front, which has room.
-    fn insert_front(&mut self, id: BlockId, key: u32) {
-        let mut at = (self.front as usize).min(FRONT - 1);
-        self.front += 1;
-        while at > 0 && self.keys[at - 1] > key {
-            self.keys[at] = self.keys[at - 1];
-            self.ids[at] = self.ids[at - 1];
-            at -= 1;
-        }
-        self.keys[at] = key;
-        self.ids[at] = id;
-    }
-
-    /// Takes a block out; true when none is left.
+    /// Adds an entry to the front, which has room: all greater ones stay, the others move up.
     #[inline]
-    pub fn remove(&mut self, arena: &mut BlockArena, id: BlockId) -> bool {
-        if self.is_only(id) {
-            self.front = 0;
-            return true;
+    fn insert_front(&mut self, new: u64) {
+        let old = self.front;
+        self.front[0] = old[0].max(new);
+        for at in 1..FRONT {
+            self.front[at] = old[at - 1].min(old[at].max(new));
         }
-        self.remove_from_many(arena, id)
+    }
+
+    /// Takes a block that starts at `addr` out; true when none is left.
+    #[inline]
+    pub fn remove(&mut self, arena: &mut BlockArena, id: BlockId, addr: usize) -> bool {
+        let gone = entry(id, addr);
+        if self.rest != 0 {
+            return self.remove_from_many(arena, gone);
+        }
+        self.remove_front(gone);
+        self.is_empty()
+    }
+
+    /// Takes an entry out of the front: all greater ones stay, the others move down.
+    #[inline]
+    fn remove_front(&mut self, gone: u64) {
+        for at in 0..FRONT {
+            let next = self.front.get(at + 1).copied().unwrap_or(0);
+            let this = self.front[at];
+            self.front[at] = if this > gone { this } else { next };
+        }
     }
 
     #[inline(never)]
-    fn remove_from_many(&mut self, arena: &mut BlockArena, id: BlockId) -> bool {
-        let Some(found) = self.ids[..(self.front as usize).min(FRONT)]
-            .iter()
-            .position(|&other| other == id)
-        else {
-            self.remove_rest(arena, id);
+    fn remove_from_many(&mut self, arena: &mut BlockArena, gone: u64) -> bool {
+        if !self.front.contains(&gone) {
+            self.remove_rest(arena, name(gone));
             return false;
-        };
-        for at in found..FRONT - 1 {
-            self.ids[at] = self.ids[at + 1];
-            self.keys[at] = self.keys[at + 1];
         }
-        self.front -= 1;
-        if self.rest != 0 && (self.front as usize) < LOW {
+        self.remove_front(gone);
+        if self.front[LOW - 1] == 0 {
             let id = self.first_other();
             self.remove_rest(arena, id);
-            self.insert_front(id, (arena[id].addr / MIN_BLOCK_SIZE) as u32);
+            self.insert_front(entry(id, arena[id].addr));
         }
-        self.front == 0
+        false
     }
 
     fn push_rest(&mut self, arena: &mut BlockArena, id: BlockId) {
@@ -149,9 +158,9 @@ impl SizeClass {
 
     /// Every block.
     pub fn iter<'a>(&'a self, arena: &'a BlockArena) -> impl Iterator<Item = BlockId> + 'a {
-        let front = self.ids.iter().copied().take(self.front as usize);
-        let first = self.first_other().some();
-        front.chain(std::iter::successors(first, |&id| {
+        let front = self.front.iter().filter(|entry| **entry != 0);
+        let front = front.map(|entry| name(*entry));
+        front.chain(std::iter::successors(self.first_other().some(), |&id| {
             arena[id].free_next.some()
         }))
     }
@@ -183,7 +192,7 @@ mod tests {
                     class.insert(&mut arena, blocks[n], n * 4096);
                     model.insert(n, blocks[n]);
                 } else if !add && model.remove(&n).is_some() {
-                    prop_assert_eq!(class.remove(&mut arena, blocks[n]), model.is_empty());
+                    prop_assert_eq!(class.remove(&mut arena, blocks[n], n * 4096), model.is_empty());
                 }
                 let mut held: Vec<_> = class.iter(&arena).collect();
                 held.sort_unstable();

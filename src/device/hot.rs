@@ -74,7 +74,11 @@ impl DeviceAllocator {
             .lists
             .of(PoolId::DEFAULT, stream, small, virtual_memory);
         if state.last_freed.block.is_some() {
-            if let Some(addr) = state.take_back(list, size, bytes, stream) {
+            let last = &state.arena[state.last_freed.block];
+            if last.size == size
+                && last.list == list
+                && let Some(addr) = state.take_back(list, size, bytes, stream)
+            {
                 return Some(addr);
             }
             state.finish_last_free();
@@ -153,9 +157,7 @@ impl State {
     ) -> Option<usize> {
         let id = self.last_freed.block;
         let block = &self.arena[id];
-        if block.size != size || block.list != list {
-            return None;
-        }
+        debug_assert_eq!((block.size, block.list), (size, list));
         let (addr, split) = (block.addr, block.is_split());
         let (prev, next) = (block.prev, block.next);
         if self.arena.free_size(prev).is_some() {
