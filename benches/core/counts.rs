@@ -3,6 +3,7 @@
 //! ```text
 //! counts --list            names, one a line
 //! counts NAME WARM STEPS   WARM steps, then STEPS more
+//! counts FILE WARM STEPS   the same with a trace as plain text, which is one step
 //! ```
 //! Two runs that differ in STEPS alone differ by the instructions of those steps.
 
@@ -28,11 +29,13 @@ fn main() -> ExitCode {
                 .into_iter()
                 .find(|(known, _)| *known == name)
                 .map(|(_, make)| make);
-            let (Some((warm, steps)), Some(make)) = (numbers, make) else {
+            let replay = workloads::Replay::read(name).ok();
+            let replay = replay.map(|replay| Box::new(replay) as Box<dyn workloads::Workload>);
+            let workload = make.map(|make| make()).or(replay);
+            let (Some((warm, steps)), Some(mut workload)) = (numbers, workload) else {
                 eprintln!("counts: no workload {name:?}, or {warm:?} or {steps:?} is no number");
                 return ExitCode::FAILURE;
             };
-            let mut workload = make();
             workload.steps(warm);
             workload.registry().check_consistency().expect("consistent");
             workload.steps(steps);

@@ -129,12 +129,13 @@ void throw_c10(Status status, const std::string& message) {
 
 // The core writes into torch's struct: both describe a statistic by the same four numbers in the
 // same order, and torch's arrays of three lie side by side in groups.
-Outcome read_stats(const ffi::Allocator& core, int device, C10Stats& stats) {
+C10Stats read_stats(const ffi::Allocator& core, int device, Outcome& outcome) {
+  C10Stats stats;
   ffi::StatCounts counts;
-  const Outcome outcome = core.device_stats_in_place(
+  outcome = core.device_stats_in_place(
       device, triples<6>(stats.allocation), triples<3>(stats.active_bytes),
       {reinterpret_cast<ffi::Stat*>(&stats.oversize_allocations), 2}, counts);
-  if (outcome.status != Status::Ok) return outcome;
+  if (outcome.status != Status::Ok) return stats;
   stats.num_alloc_retries = counts.num_alloc_retries;
   stats.num_ooms = counts.num_ooms;
   stats.num_sync_all_streams = counts.num_sync_all_streams;
@@ -143,7 +144,7 @@ Outcome read_stats(const ffi::Allocator& core, int device, C10Stats& stats) {
   stats.max_split_size = counts.max_split_size;
   convert_newer(stats, counts);
   if (counts.private_pools != 0) add_pools(stats, core.reserved_by_pool(device));
-  return outcome;
+  return stats;
 }
 
 }  // namespace npualloc::c10_backend

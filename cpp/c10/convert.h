@@ -28,9 +28,9 @@ inline void check(Status status) {
   }
 }
 
-// Writes a device's statistics into `stats`, reserved bytes of private pools included where torch's
-// struct has them. A failure leaves `stats` as it is.
-Outcome read_stats(const ffi::Allocator& core, int device,
-                   c10::CachingDeviceAllocator::DeviceStats& stats);
+// A device's statistics, reserved bytes of private pools included where torch's struct has them;
+// zeros where `outcome` is a failure.
+c10::CachingDeviceAllocator::DeviceStats read_stats(const ffi::Allocator& core, int device,
+                                                    Outcome& outcome);
 
 }  // namespace npualloc::c10_backend

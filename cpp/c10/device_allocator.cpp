@@ -96,8 +96,9 @@ void DeviceAllocator::recordStream(const c10::DataPtr& ptr, c10::Stream stream) 
 }
 
 c10::CachingDeviceAllocator::DeviceStats DeviceAllocator::getDeviceStats(c10::DeviceIndex device) {
-  c10::CachingDeviceAllocator::DeviceStats stats;
-  check(read_stats(core_.core(), device, stats).status);
+  Outcome outcome;
+  auto stats = read_stats(core_.core(), device, outcome);
+  check(outcome.status);
   return stats;
 }
 

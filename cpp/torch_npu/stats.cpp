@@ -19,8 +19,9 @@ void note_used(int device) { used_devices.fetch_or(bit(device)); }
 
 stock::DeviceStats NpuAllocator::getDeviceStats(c10::DeviceIndex device) {
   assert_valid_device(device);
-  stock::DeviceStats stats;
-  check(c10_backend::read_stats(core(), device, stats));
+  Outcome outcome;
+  stock::DeviceStats stats = c10_backend::read_stats(core(), device, outcome);
+  check(outcome);
   return stats;
 }
 

@@ -53,7 +53,7 @@ pub struct Block {
     pub generation: u16,
     /// What the block is doing.
     pub state: BlockState,
-    /// [`OVERSIZE`] and [`DAMAGED`].
+    /// [`OVERSIZE`], [`DAMAGED`] and [`CONTEXT`].
     pub flags: u8,
 }
 
@@ -75,6 +75,9 @@ impl Block {
 pub const OVERSIZE: u8 = 1;
 /// Overlaps memory with an uncorrectable error; cleared when the block is handed out again.
 pub const DAMAGED: u8 = 2;
+
+/// The client's context of its allocation is kept.
+pub const CONTEXT: u8 = 4;
 
 /// No stream uses.
 pub const NO_USES: u32 = u32::MAX;

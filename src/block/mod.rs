@@ -17,5 +17,5 @@ mod ordered_bin;
 mod size_class;
 
 pub use addr_map::{AddrMap, Place};
-pub use arena::{Block, BlockArena, BlockState, DAMAGED, NO_USES, OVERSIZE};
+pub use arena::{Block, BlockArena, BlockState, CONTEXT, DAMAGED, NO_USES, OVERSIZE};
 pub use free_index::FreeIndex;

@@ -45,7 +45,7 @@ impl Guarded for State {
     #[inline]
     fn leaving(&mut self) {
         let events = !self.pending.is_empty() || !self.deferred.is_empty();
-        self.attention = self.history.active
+        self.attention = self.history.recording
             || events && !self.settings.multi_stream_lazy_reclaim
             || self.settings.max_split_size != usize::MAX;
     }
@@ -107,7 +107,7 @@ impl DeviceAllocator {
         };
         let block = &state.arena[id];
         let plain = block.state == BlockState::Live && block.flags == 0 && block.uses == NO_USES;
-        if !plain || state.history.active {
+        if !plain || state.history.recording {
             return false;
         }
         let (prev, next) = (block.prev, block.next);

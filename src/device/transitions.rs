@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::state::{Request, State};
-use crate::block::{BlockState, DAMAGED, OVERSIZE};
+use crate::block::{BlockState, CONTEXT, DAMAGED, OVERSIZE};
 use crate::history::{Action, Context, TraceEntry};
 use crate::ids::{BlockId, ListId};
 use crate::size::{MIN_BLOCK_SIZE, SMALL_SIZE};
@@ -97,6 +97,7 @@ impl State {
         if self.history.active {
             if let Some(context) = &context {
                 self.history.blocks.insert(id, context.clone());
+                self.arena[id].flags |= CONTEXT;
             }
             self.trace(Action::Alloc, id, request.requested, context);
         }
@@ -191,6 +192,7 @@ impl State {
     #[cold]
     fn trace_completed(&mut self, id: BlockId, context: Option<&Arc<Context>>) {
         let allocated = self.history.blocks.remove(&id);
+        self.arena[id].flags &= !CONTEXT;
         let requested = self.arena[id].requested;
         let shown = context.or(allocated.as_ref()).cloned();
         self.trace(Action::FreeCompleted, id, requested, shown);

@@ -64,6 +64,8 @@ pub struct TraceEntry {
 #[derive(Debug)]
 pub struct History {
     /// Whether anything is to be recorded: the one thing the hot path asks.
+    pub recording: bool,
+    /// The same, or contexts are left over from a time when something was.
     pub active: bool,
     enabled: bool,
     trackers: bool,
@@ -83,6 +85,7 @@ pub struct History {
 impl Default for History {
     fn default() -> Self {
         Self {
+            recording: false,
             active: false,
             enabled: false,
             trackers: false,
@@ -113,14 +116,14 @@ impl History {
         self.graveyard
             .extend(entries.into_iter().filter_map(|entry| entry.context));
         // Contexts of blocks still active must leave with their blocks.
-        self.active =
-            self.enabled || self.trackers || !self.blocks.is_empty() || !self.segments.is_empty();
+        self.recording = self.enabled || self.trackers;
+        self.active = self.recording || !self.blocks.is_empty() || !self.segments.is_empty();
     }
 
     /// From now on entries are kept for trackers too.
     pub fn attach_trackers(&mut self) {
         self.trackers = true;
-        self.active = true;
+        (self.recording, self.active) = (true, true);
     }
 
     /// Whether entries are recorded.
