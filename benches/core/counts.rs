@@ -9,6 +9,7 @@
 
 use std::process::ExitCode;
 
+mod replay;
 mod workloads;
 
 fn main() -> ExitCode {
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
                 .into_iter()
                 .find(|(known, _)| *known == name)
                 .map(|(_, make)| make);
-            let replay = workloads::Replay::read(name).ok();
+            let replay = replay::Replay::read(name).ok();
             let replay = replay.map(|replay| Box::new(replay) as Box<dyn workloads::Workload>);
             let workload = make.map(|make| make()).or(replay);
             let (Some((warm, steps)), Some(mut workload)) = (numbers, workload) else {
