@@ -54,6 +54,11 @@ pub struct ReplayArgs {
     #[arg(long)]
     pub no_search: bool,
 
+    /// Leave torch_npu's task queue on: another thread then records events, later than the trace says,
+    /// and figures of traces with several streams differ from run to run
+    #[arg(long)]
+    pub task_queue: bool,
+
     /// Check the benchmark itself instead, on small traces whose figures are known; part of
     /// `cargo xtask test python`
     #[arg(long, conflicts_with_all = ["traces", "configurations", "no_search"])]
@@ -119,7 +124,8 @@ pub fn main(arguments: &ReplayArgs) -> Result<ExitCode> {
     let project = Project::locate()?;
     let directory = arguments.common.directory(&project)?;
     let python = Python::find(&project, &arguments.common.interpreter)?;
-    let launcher = prepare(&project, &python, &directory)?;
+    let mut launcher = prepare(&project, &python, &directory)?;
+    launcher.task_queue = arguments.task_queue;
     let inputs = Input::write_all(traces, launcher.scratch())?;
     let plan = Plan {
         configurations: chosen(&arguments.configurations),

@@ -32,6 +32,8 @@ pub struct Launcher {
     /// Held as long as the directory is in use.
     _lock: File,
     started: AtomicUsize,
+    /// Whether torch_npu's task queue is on.
+    pub task_queue: bool,
 }
 
 impl Launcher {
@@ -67,6 +69,7 @@ impl Launcher {
             scratch,
             _lock: lock,
             started: AtomicUsize::new(0),
+            task_queue: false,
         })
     }
 
@@ -92,8 +95,8 @@ impl Launcher {
             .env("CANN_SIM_DEVICES", "1")
             .env("CANN_SIM_STREAM_DEPTH", LAG)
             .env("CANN_SIM_KERNEL_NS", TASK_NS)
-            // Events are recorded at once rather than by another thread: runs repeat exactly.
-            .env("TASK_QUEUE_ENABLE", "0")
+            // Off, events are recorded at once rather than by another thread: runs repeat exactly.
+            .env("TASK_QUEUE_ENABLE", if self.task_queue { "1" } else { "0" })
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .arg(&self.script)
             .arg("--bench")
