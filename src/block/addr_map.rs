@@ -47,15 +47,15 @@ impl Bucket {
     #[allow(unsafe_code)]
     fn places(&self, tag: u32) -> u32 {
         use std::arch::x86_64::{
-            _mm_cmpeq_epi32, _mm_movemask_epi8, _mm_packs_epi16, _mm_packs_epi32, _mm_set_epi32,
-            _mm_set1_epi32, _mm_setzero_si128,
+            __m128i, _mm_cmpeq_epi32, _mm_load_si128, _mm_movemask_epi8, _mm_packs_epi16,
+            _mm_packs_epi32, _mm_set1_epi32, _mm_setzero_si128,
         };
-        let word = |at: usize| self.0[at] as i32;
-        // SAFETY: SSE2 is part of every x86-64.
+        let words: *const __m128i = self.0.as_ptr().cast();
+        // SAFETY: SSE2 is part of every x86-64; a bucket is aligned to 64 bytes and four such vectors long.
         let bytes = unsafe {
             let tag = _mm_set1_epi32(tag as i32);
-            let low = _mm_cmpeq_epi32(_mm_set_epi32(word(3), word(2), word(1), word(0)), tag);
-            let high = _mm_cmpeq_epi32(_mm_set_epi32(word(7), word(6), word(5), word(4)), tag);
+            let low = _mm_cmpeq_epi32(_mm_load_si128(words), tag);
+            let high = _mm_cmpeq_epi32(_mm_load_si128(words.add(1)), tag);
             _mm_movemask_epi8(_mm_packs_epi16(
                 _mm_packs_epi32(low, high),
                 _mm_setzero_si128(),

@@ -91,6 +91,8 @@ impl Bounce {
 
 impl State {
     /// Counts what was not counted. The block is live after that, or the one freed last.
+    #[cold]
+    #[inline(never)]
     pub(super) fn end_bounce(&mut self) {
         let bounce = std::mem::replace(&mut self.bounce, Bounce::NONE);
         let id = bounce.block;

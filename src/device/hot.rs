@@ -124,7 +124,7 @@ impl DeviceAllocator {
 
 impl State {
     /// Counts a live block that only its own stream used as free. Only while no history is recorded.
-    #[inline]
+    #[inline(always)]
     pub(super) fn note_freed(&mut self, id: BlockId) {
         let block = &mut self.arena[id];
         debug_assert_eq!((block.state, block.uses), (BlockState::Live, NO_USES));

@@ -2,6 +2,7 @@
 //! and the driver.
 
 mod blocks;
+mod late;
 mod limits;
 mod pools;
 mod records;
