@@ -44,6 +44,7 @@ std::unique_ptr<Case> make(const std::string& kind, const Subject& who, const st
   if (kind == "data_ptr") return make_data_ptr(who, bytes);
   if (kind == "history") return make_history(who, bytes);
   if (kind == "record_stream") return make_record_stream(who, bytes, n[1]);
+  if (kind == "event") return make_event(who, n[0]);
   if (kind == "stats") return make_stats(who);
   if (kind == "snapshot") return make_snapshot(who, bytes);
   if (kind == "threads") return make_threads(who, static_cast<int>(n[0]), n[1] != 0);

@@ -149,6 +149,7 @@ std::unique_ptr<Case> make_data_ptr(const Subject&, std::uint64_t bytes);
 std::unique_ptr<Case> make_history(const Subject&, std::uint64_t slots);
 std::unique_ptr<Case> make_record_stream(const Subject&, std::uint64_t bytes,
                                          std::int64_t stream_id);
+std::unique_ptr<Case> make_event(const Subject&, std::int64_t stream_id);
 std::unique_ptr<Case> make_stats(const Subject&);
 std::unique_ptr<Case> make_snapshot(const Subject&, std::uint64_t slots);
 std::unique_ptr<Case> make_threads(const Subject&, int threads, bool two_devices);

@@ -200,6 +200,9 @@ def cases(bench, streams, simulator, traces):
         yield stream_case("record_stream, pending", pending, 1000)
     else:
         print("skipped: record_stream, pending (needs the simulator's clock)", file=sys.stderr)
+    event = Case("event of a record_stream alone", "event", steps=1000)
+    event.numbers = [(streams.id(bench.device(subject), 1),) for subject in SUBJECTS]
+    yield event
     yield Case("threads: 1", "threads", [1, 0], latencies=False)
     yield Case("threads: 2, one device", "threads", [2, 0], latencies=False)
     if torch.npu.device_count() >= 4:
