@@ -37,7 +37,8 @@ impl State {
         self.check_live_map()?;
         self.check_events()?;
         self.check_stats()?;
-        self.check_pools()
+        self.check_pools()?;
+        self.check_pages()
     }
 
     /// Blocks tile their segments without gap or overlap, segments don't overlap, and two free

@@ -1,23 +1,39 @@
 //! Physical memory for a window: idle handles, new ones, and whole idle pages of free blocks, which are
 //! unmapped once the work that used them is known to be over. Never synchronises the device.
 
+use std::ops::Range;
+
 use super::DeviceAllocator;
 use super::state::{Request, State};
 use crate::block::BlockState;
 use crate::driver::{DriverError, DriverResult, PhysicalHandle, UNSUPPORTED_CODE};
 use crate::ids::{BlockId, StreamKey};
+use crate::page::LastUse;
 use crate::sync::MutexGuard;
 
 /// A free block with whole idle pages.
-#[derive(Debug, Clone, Copy)]
-struct Donor {
-    block: BlockId,
+#[derive(Debug, Clone)]
+pub(super) struct Donor {
+    pub block: BlockId,
     addr: usize,
     stream: StreamKey,
     /// When it was freed, on the device's clock.
-    freed: u64,
-    page_size: usize,
-    pages: usize,
+    pub freed: u64,
+    pub page_size: usize,
+    pub range: Range<usize>,
+}
+
+impl Donor {
+    pub fn last_use(&self) -> LastUse {
+        LastUse {
+            stream: self.stream,
+            tick: self.freed,
+        }
+    }
+
+    fn pages(&self) -> usize {
+        self.range.len()
+    }
 }
 
 /// By how much memory held may exceed what was ever needed at once before idle pages are reused instead
@@ -28,14 +44,14 @@ const MIN_SLACK: usize = 256 << 20;
 
 impl State {
     /// When a free block was freed, on the device's clock.
-    fn freed_at(&self, id: BlockId) -> u64 {
+    pub(super) fn freed_at(&self, id: BlockId) -> u64 {
         let age = (self.tick as u32).wrapping_sub(self.arena[id].free_since);
         self.tick.saturating_sub(age.into())
     }
 
     /// Free blocks whose pages may be taken for a request: of the default pool and of private pools out
     /// of use, since a pool in use may be part of a graph that is replayed at its addresses.
-    fn donors(&self) -> Vec<Donor> {
+    pub(super) fn donors(&self) -> Vec<Donor> {
         let mut donors = Vec::new();
         for (_, list) in self.lists.iter().filter(|(_, list)| list.virtual_memory) {
             let in_use = self.pools.get(list.pool).is_some_and(|p| p.use_count > 0);
@@ -53,7 +69,7 @@ impl State {
                     stream: list.stream,
                     freed: self.freed_at(block),
                     page_size: pages.page_size(),
-                    pages: range.len(),
+                    range,
                 });
             }
         }
@@ -91,11 +107,32 @@ pub(super) struct Gathered {
     wanted: usize,
     /// How many the driver was asked for.
     fresh: usize,
+    /// Their latest use, by the stream they are for, where it may not be over.
+    pub used: Option<LastUse>,
 }
 
 impl Gathered {
+    pub fn none(page_size: usize) -> Self {
+        Self {
+            handles: Vec::new(),
+            page_size,
+            wanted: 0,
+            fresh: 0,
+            used: None,
+        }
+    }
+
     fn missing(&self) -> usize {
         self.wanted - self.handles.len()
+    }
+
+    fn add(&mut self, handle: PhysicalHandle, used: Option<LastUse>) {
+        self.handles.push(handle);
+        if let Some(used) = used
+            && self.used.is_none_or(|latest| latest.tick < used.tick)
+        {
+            self.used = Some(used);
+        }
     }
 }
 
@@ -114,6 +151,7 @@ impl DeviceAllocator {
             page_size,
             wanted,
             fresh: 0,
+            used: None,
         };
         let outcome = self.gather_into(state, request, &mut got);
         (got, outcome.err())
@@ -128,7 +166,7 @@ impl DeviceAllocator {
         let active = state.stats.blocks.active_bytes() as usize + request.size;
         state.most_active = state.most_active.max(active);
         let capturing = self.in_capture(state);
-        self.take_idle(state, got);
+        self.take_idle(state, request, got);
         // New memory, as long as little is idle.
         if !state.device_full {
             let room = state.room_to_grow(request) / got.page_size;
@@ -141,10 +179,10 @@ impl DeviceAllocator {
         if !capturing {
             self.poll_fences(state);
         }
-        self.unmap_donors(state, got)?;
+        self.unmap_donors(state, request, got)?;
         // Idle pages after a wait for the stream that used them.
         while got.missing() > 0 && !capturing && self.await_fence(state, got, request)? {
-            self.unmap_donors(state, got)?;
+            self.unmap_donors(state, request, got)?;
         }
         // The device may have room again.
         if got.missing() > 0 {
@@ -163,7 +201,7 @@ impl DeviceAllocator {
         let fresh = got.fresh.min(got.handles.len());
         state.growing -= got.handles.len() * page_size;
         for handle in got.handles {
-            state.pages.put(page_size, handle);
+            state.pages.put(page_size, handle, got.used);
         }
         if fresh > 0 {
             // A handle that can't be freed stays idle.
@@ -171,10 +209,21 @@ impl DeviceAllocator {
         }
     }
 
-    fn take_idle(&self, state: &mut State, got: &mut Gathered) {
-        let idle = state.pages.take(got.page_size, got.missing());
+    fn take_idle(&self, state: &mut State, request: &Request, got: &mut Gathered) {
+        let fences = &state.fences;
+        let within_stream = state.aliasing == Some(true);
+        let over = |used: LastUse| {
+            used.tick <= fences.completed(used.stream)
+                || (within_stream && used.stream == request.stream)
+        };
+        let idle = state.pages.take(got.page_size, got.missing(), |_, used| {
+            used.is_none_or(over)
+        });
         state.growing += idle.len() * got.page_size;
-        got.handles.extend(idle);
+        for (handle, used) in idle {
+            let over = |used: &LastUse| used.tick <= state.fences.completed(used.stream);
+            got.add(handle, used.filter(|used| !over(used)));
+        }
     }
 
     /// Asks the driver for handles, at most `room` of them.
@@ -224,25 +273,38 @@ impl DeviceAllocator {
         }
     }
 
-    /// Unmaps pages of donors whose last use is over.
+    /// Takes pages of donors whose last use is over, or was by the request's stream where they can stay
+    /// mapped.
     fn unmap_donors(
         &self,
         state: &mut MutexGuard<'_, State>,
+        request: &Request,
         got: &mut Gathered,
     ) -> DriverResult<()> {
         let mut donors = state.donors();
         donors.retain(|donor| {
-            donor.page_size == got.page_size && donor.freed <= state.fences.completed(donor.stream)
+            donor.page_size == got.page_size && state.may_serve(donor.last_use(), request.stream)
         });
         // The smallest serve the fewest requests as they are.
-        donors.sort_unstable_by_key(|d| (d.pages, d.freed, d.addr));
+        donors.sort_unstable_by_key(|d| (d.pages(), d.freed, d.addr));
         for donor in donors {
             if got.missing() == 0 {
                 break;
             }
-            if state.is_unchanged(&donor) {
+            if !state.is_unchanged(&donor) {
+                continue;
+            }
+            if state.leaves_mappings(got.page_size) {
+                let start = donor.range.end - got.missing().min(donor.pages());
+                let lent: Vec<usize> = (start..donor.range.end).collect();
+                let over = donor.freed <= state.fences.completed(donor.stream);
+                for handle in state.lend(donor.block, &lent) {
+                    got.add(handle, (!over).then(|| donor.last_use()));
+                    state.growing += got.page_size;
+                }
+            } else if donor.freed <= state.fences.completed(donor.stream) {
                 self.unmap_block(state, donor.block, Some(got.missing() * got.page_size))?;
-                self.take_idle(state, got);
+                self.take_idle(state, request, got);
             }
         }
         Ok(())
@@ -262,7 +324,7 @@ impl DeviceAllocator {
         });
         // The oldest that add up, of one stream.
         donors.sort_unstable_by_key(|d| (d.stream != request.stream, d.stream, d.freed));
-        let Some(first) = donors.first().copied() else {
+        let Some(first) = donors.first().cloned() else {
             return Ok(false);
         };
         let mut pages = 0;
@@ -274,89 +336,13 @@ impl DeviceAllocator {
             if pages >= got.missing() {
                 break;
             }
-            pages += donor.pages;
+            pages += donor.pages();
             tick = donor.freed;
         }
         match self.wait_for(state, first.stream, tick) {
             // The last resort will wait for the device.
             Err(error) if error.code == UNSUPPORTED_CODE => Ok(false),
             waited => waited.map(|()| true),
-        }
-    }
-
-    /// Waits until everything freed on a stream up to `tick` is out of use.
-    fn wait_for(
-        &self,
-        state: &mut MutexGuard<'_, State>,
-        stream: StreamKey,
-        tick: u64,
-    ) -> DriverResult<()> {
-        let mut waiting = state.fences.take_until(stream, tick);
-        if waiting.is_empty() {
-            self.record_fence(state, stream)?;
-            waiting = state.fences.take_until(stream, tick);
-        }
-        let Some(&(covers, last)) = waiting.last() else {
-            // Another thread waits for it.
-            return Ok(());
-        };
-        let waited = MutexGuard::unlocked(state, || self.driver.event_synchronize(last));
-        for (_, event) in waiting {
-            state.idle_events.push(event);
-        }
-        waited?;
-        state.fences.complete(stream, covers);
-        Ok(())
-    }
-
-    /// Records an event on a stream, behind everything freed on it so far.
-    fn record_fence(
-        &self,
-        state: &mut MutexGuard<'_, State>,
-        stream: StreamKey,
-    ) -> DriverResult<()> {
-        let tick = state.tick;
-        let event = state.idle_events.pop();
-        let event = MutexGuard::unlocked(state, || {
-            let event = match event {
-                Some(event) => event,
-                None => self.driver.event_create(self.id)?,
-            };
-            match self.driver.event_record_fence(self.id, event, stream) {
-                Ok(()) => Ok(event),
-                Err(error) => {
-                    let _ = self.driver.event_destroy(event);
-                    Err(error)
-                }
-            }
-        })?;
-        state.fences.push(stream, tick, event);
-        Ok(())
-    }
-
-    /// Looks which fences have been passed.
-    fn poll_fences(&self, state: &mut State) {
-        let heads: Vec<_> = state.fences.heads().collect();
-        for (stream, mut event) in heads {
-            while matches!(self.driver.event_query(event), Ok(true)) {
-                if let Some(done) = state.fences.pop(stream) {
-                    state.idle_events.push(done);
-                }
-                match state.fences.heads().find(|(of, _)| *of == stream) {
-                    Some((_, next)) => event = next,
-                    None => break,
-                }
-            }
-        }
-    }
-
-    /// Records a fence on the request's stream, so that a later miss need not wait for what is free now.
-    /// A failure does no harm: that miss will wait.
-    fn record_fences(&self, state: &mut MutexGuard<'_, State>, request: &Request) {
-        let stream = request.stream;
-        if state.fences.has_room(stream) && state.fences.recorded(stream) + FENCE_STEP <= state.tick
-        {
-            let _ = self.record_fence(state, stream);
         }
     }
 
@@ -398,6 +384,3 @@ impl DeviceAllocator {
         Ok(())
     }
 }
-
-/// Frees between two fences that are recorded ahead.
-const FENCE_STEP: u64 = 32;

@@ -79,7 +79,7 @@ impl DeviceAllocator {
 
     /// Bytes of physical memory held that back no address.
     pub fn idle_physical_bytes(&self) -> usize {
-        self.state.lock().pages.bytes()
+        self.state.lock().idle_bytes()
     }
 
     /// A copy of the statistics, and `max_split_size` (−1 for unlimited, as the stock allocator has it).

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::DeviceAllocator;
 use super::allocate::Refusal;
+use super::gather::Gathered;
 use super::state::{Request, State};
 use crate::driver::{DriverError, DriverResult, PhysicalHandle};
 use crate::error::Result;
@@ -33,26 +34,33 @@ impl DeviceAllocator {
         request: &Request,
         context: &Option<Arc<Context>>,
     ) -> Result<std::result::Result<usize, Refusal>> {
-        let mut window = state.find_window(request, false);
+        if !self.in_capture(state) && state.stale > 0 {
+            self.poll_fences(state);
+        }
+        let reachable = state.reachable(request);
+        let waits = !self.in_capture(state);
+        let mut window = state.find_window(request, &reachable, waits, false);
         if window.is_none() {
             if !self.reserve(state, request)? {
                 return Ok(Err(Refusal::Full));
             }
-            window = state.find_window(request, false);
+            window = state.find_window(request, &reachable, waits, false);
         }
         let Some(mut window) = window else {
             return Ok(Err(Refusal::Full));
         };
         // Memory that is to be moved goes where the block can grow later.
-        if state.device_full {
-            window = state.find_window(request, true).unwrap_or(window);
+        if state.device_full && window.calls > 0 {
+            let apart = state.find_window(request, &reachable, waits, true);
+            window = apart.unwrap_or(window);
             let whole = window.size / state.page_size(request.small);
             if !window.apart
                 && window.pages * 2 > whole
                 && state.lists[request.list].ranges < MAX_RANGES
                 && self.reserve(state, request)?
             {
-                window = state.find_window(request, true).unwrap_or(window);
+                let apart = state.find_window(request, &reachable, waits, true);
+                window = apart.unwrap_or(window);
             }
         }
         let busy = state.occupy_window(&window);
@@ -61,15 +69,23 @@ impl DeviceAllocator {
             return Ok(Err(Refusal::Full));
         };
         let page_size = pages.page_size();
-        let wanted: Vec<(usize, usize)> = pages
+        let mut wanted: Vec<(usize, usize)> = pages
             .touching(window.start, window.start + window.size)
             .filter(|&page| !pages.is_mapped(page))
             .map(|page| (page, pages.addr_of(page)))
             .collect();
         state.pools.hold(request.pool);
-        let (mut got, mut failure) = self.gather(state, request, page_size, wanted.len());
-        let complete = got.handles.len() == wanted.len();
-        if complete {
+        state.revive(busy, request, &mut wanted);
+        let cleared = self.clear_stale(state, busy, &wanted);
+        let (mut got, mut failure) = match cleared {
+            Ok(()) => self.gather(state, request, page_size, wanted.len()),
+            Err(error) => (Gathered::none(page_size), Some(error)),
+        };
+        let complete = failure.is_none() && got.handles.len() == wanted.len();
+        if complete && !wanted.is_empty() {
+            if let Some(used) = got.used {
+                state.used_until(busy, used.tick);
+            }
             let (mapped, failed) = MutexGuard::unlocked(state, || {
                 self.map_pages(&wanted, page_size, &mut got.handles)
             });
@@ -119,6 +135,7 @@ impl DeviceAllocator {
         let Some(driver) = self.driver.virtual_memory() else {
             return Ok(false);
         };
+        self.probe_aliasing(state);
         let page_size = state.page_size(request.small);
         let least = request.size.next_multiple_of(page_size);
         state.pools.hold(request.pool);

@@ -2,12 +2,15 @@
 //! the effects: they call the driver, always with the lock released (except to query an event).
 //! Depends on every module above it in the list of `lib.rs`.
 
+mod alias;
 mod allocate;
 mod bounce;
 mod check;
+mod check_pages;
 mod checkpoint;
 mod damage;
 mod events;
+mod fencing;
 mod free;
 mod gather;
 mod gc;
@@ -16,6 +19,7 @@ mod hot;
 mod info;
 mod mapping;
 mod pools;
+mod probe;
 mod reclaim;
 mod report;
 mod segments;

@@ -60,6 +60,8 @@ impl DeviceAllocator {
         self.unmap_idle(state, None, settled.tick, |state, of| {
             settled.allows(state, of)
         })?;
+        self.drop_stale(state, None)?;
+        self.finish_probe(state)?;
         if free_physical {
             self.free_idle_pages(state, None)?;
         }
@@ -118,6 +120,7 @@ impl DeviceAllocator {
                 Ok(())
             }
         })?;
+        state.fences.complete_all(tick);
         let capturing = self.in_capture(state);
         let only = state.pools.find(pool);
         if !capturing && (everything || only.is_some()) {

@@ -3,6 +3,7 @@
 
 use super::bounce::Bounce;
 use super::hot::LastFreed;
+use super::probe::Probe;
 use crate::block::{AddrMap, BlockArena, BlockState};
 use crate::config::Settings;
 use crate::driver::EventHandle;
@@ -63,6 +64,12 @@ pub(super) struct State {
     pub virtual_memory: bool,
     /// Physical memory that backs no address.
     pub pages: PagePool,
+    /// Whether the driver maps one handle at two addresses; unknown until it was tried.
+    pub aliasing: Option<bool>,
+    /// What is left of a try that could not be undone.
+    pub probe: Option<Probe>,
+    /// Mappings left behind by pages that moved.
+    pub stale: usize,
     /// How far streams have come: what may be unmapped without waiting.
     pub fences: Fences,
     /// The driver had no physical memory when it was last asked.
@@ -117,6 +124,9 @@ impl State {
             growing: 0,
             virtual_memory: false,
             pages: PagePool::default(),
+            aliasing: None,
+            probe: None,
+            stale: 0,
             fences: Fences::default(),
             device_full: false,
             most_active: 0,
@@ -178,8 +188,13 @@ impl State {
         (active && block.generation == handle.generation).then_some(handle.block)
     }
 
+    /// Bytes of physical memory that serve no range.
+    pub fn idle_bytes(&self) -> usize {
+        self.pages.bytes() + self.probe.as_ref().map_or(0, Probe::bytes)
+    }
+
     /// Bytes held from the driver, idle physical memory included.
     pub fn reserved(&self) -> usize {
-        self.stats.reserved_bytes.current() as usize + self.pages.bytes()
+        self.stats.reserved_bytes.current() as usize + self.idle_bytes()
     }
 }

@@ -1,6 +1,7 @@
 //! Unmapping idle pages of virtual segments, and returning physical memory and addresses to the driver.
 //! The block being changed is busy, so the driver is called with the lock released.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use super::DeviceAllocator;
@@ -9,6 +10,7 @@ use crate::driver::{DriverError, PhysicalHandle};
 use crate::error::Result;
 use crate::history::Action;
 use crate::ids::{BlockId, MempoolId, PoolId, SegmentId};
+use crate::page::LastUse;
 use crate::sync::MutexGuard;
 
 impl DeviceAllocator {
@@ -116,14 +118,39 @@ impl DeviceAllocator {
         let Some(driver) = self.driver.virtual_memory() else {
             return Ok(0);
         };
-        let idle = state.pages.take(page_size, enough.div_ceil(page_size));
+        let count = enough.div_ceil(page_size);
+        let guarded = &mut **state;
+        let fences = &guarded.fences;
+        let mut idle = guarded.pages.take(page_size, count, |_, used| {
+            used.is_none_or(|used| used.tick <= fences.completed(used.stream))
+        });
+        // A handle must be mapped nowhere.
+        if state.stale > 0 {
+            let handles = idle.iter().map(|(handle, _)| *handle).collect();
+            if let Err(error) = self.drop_stale(state, Some(&handles)) {
+                state.keep_idle(page_size, idle);
+                return Err(error);
+            }
+            let left: HashSet<PhysicalHandle> = state
+                .segments
+                .iter()
+                .flat_map(|(_, segment)| segment.pages.iter())
+                .flat_map(|pages| pages.stale_pages())
+                .map(|(_, stale)| stale.handle)
+                .collect();
+            let (mapped, free) = idle
+                .into_iter()
+                .partition(|(handle, _)| left.contains(handle));
+            state.keep_idle(page_size, mapped);
+            idle = free;
+        }
         let count = idle.len();
         let mut failed = Vec::new();
         let mut failure = None;
         MutexGuard::unlocked(state, || {
-            for handle in idle {
+            for (handle, used) in idle {
                 if let Err(error) = driver.free_physical(self.id, handle) {
-                    failed.push(handle);
+                    failed.push((handle, used));
                     failure = Some(error);
                 }
             }
@@ -152,6 +179,7 @@ impl DeviceAllocator {
                 pool == MempoolId::DEFAULT || state.pools.id_of(segment.pool) == pool
             })
             .filter(|(_, segment)| state.is_all_unmapped(segment.first))
+            .filter(|(_, segment)| segment.pages.as_ref().is_some_and(|p| p.stale_count() == 0))
             .map(|(id, _)| id)
             .collect();
         for id in empty {
@@ -172,9 +200,9 @@ impl DeviceAllocator {
 }
 
 impl State {
-    fn keep_idle(&mut self, page_size: usize, handles: Vec<PhysicalHandle>) {
-        for handle in handles {
-            self.pages.put(page_size, handle);
+    fn keep_idle(&mut self, page_size: usize, handles: Vec<(PhysicalHandle, Option<LastUse>)>) {
+        for (handle, used) in handles {
+            self.pages.put(page_size, handle, used);
         }
     }
 
@@ -200,7 +228,7 @@ impl State {
         };
         let handles: Vec<_> = unmapped
             .iter()
-            .filter_map(|page| pages.clear(*page))
+            .filter_map(|page| Some((pages.clear(*page)?, None)))
             .collect();
         let (addr, page_size) = (pages.addr_of(unmapped[0]), pages.page_size());
         let bytes = handles.len() * page_size;

@@ -12,6 +12,7 @@
 //! Memory moved from elsewhere goes where it leaves unmapped addresses beside it: a block that is freed
 //! there can later grow by the pages that a larger request lacks, instead of being gathered anew.
 
+use super::alias::Reachable;
 use super::state::{Request, State};
 use crate::block::BlockState;
 use crate::ids::BlockId;
@@ -26,8 +27,10 @@ pub(super) struct Window {
     pub start: usize,
     /// Bytes from the start on; more than requested where the start is not aligned as configured.
     pub size: usize,
-    /// Pages to be mapped.
+    /// Pages that must get memory.
     pub pages: usize,
+    /// Driver calls that takes; less than one a page where mappings were left behind.
+    pub calls: usize,
     /// Unmapped addresses are left on both sides.
     pub apart: bool,
 }
@@ -44,7 +47,16 @@ struct Part {
 impl State {
     /// The window for a request that needs the fewest pages; the lowest of equal ones. With `apart`, one
     /// in unmapped addresses alone keeps a gap on its left where there is room.
-    pub(super) fn find_window(&self, request: &Request, apart: bool) -> Option<Window> {
+    /// Pages where a mapping was left behind can be used if `waits` for their last use are possible.
+    pub(super) fn find_window(
+        &self,
+        request: &Request,
+        reachable: &Reachable,
+        waits: bool,
+        apart: bool,
+    ) -> Option<Window> {
+        let needed = self.stats.blocks.active_bytes() as usize + request.size;
+        let tight = self.device_full && needed + self.reserved() / TIGHT > self.reserved();
         let mut best: Option<Window> = None;
         let mut run = Vec::new();
         let mut done = 0;
@@ -54,8 +66,17 @@ impl State {
             }
             self.collect_run(id, &mut run);
             done = run.last().map_or(addr, |part: &Part| part.end);
-            self.windows_of(&run, request, apart, &mut |window| {
-                let key = |window: &Window| (window.pages, !window.apart);
+            self.windows_of(&run, request, (reachable, waits), apart, &mut |window| {
+                let key = |window: &Window| {
+                    let (calls, pages) = (window.calls, window.pages);
+                    // What is scarcer: memory that can move, or time.
+                    let order = if tight {
+                        (pages, calls)
+                    } else {
+                        (calls, pages)
+                    };
+                    (order, !window.apart)
+                };
                 if best.is_none_or(|best| key(&window) < key(&best)) {
                     best = Some(window);
                 }
@@ -92,6 +113,7 @@ impl State {
         &self,
         run: &[Part],
         request: &Request,
+        (reachable, waits): (&Reachable, bool),
         apart: bool,
         offer: &mut impl FnMut(Window),
     ) {
@@ -110,26 +132,52 @@ impl State {
             }
         };
         let end = run.last().map_or(0, |part| part.end);
+        let completed = self.fences.completed(self.lists[request.list].stream);
+        let calls = |page: usize| match pages.stale(page) {
+            None => 1,
+            Some(stale) if reachable.has(stale.handle) => 0,
+            Some(stale) if stale.tick <= completed => 2,
+            Some(_) if waits => WAIT,
+            Some(_) => FORBIDDEN,
+        };
+        // Pages and calls from the run's first page up to each.
+        let origin = pages.page_of(run[0].addr);
+        let touched = pages.touched();
+        let mut sums = vec![(0, 0)];
+        for part in run {
+            let from = pages.page_of(part.addr.max(pages.addr_of(origin + sums.len() - 1)));
+            let to = pages.touching(part.addr, part.end).end.min(touched);
+            for page in from.min(to)..to {
+                let (missing, cost) = sums[sums.len() - 1];
+                sums.push(match pages.is_mapped(page) {
+                    true => (missing, cost),
+                    false => (missing + 1, cost + calls(page)),
+                });
+            }
+        }
+        let upto = |page: usize| {
+            let known = (page - origin).min(sums.len() - 1);
+            let (missing, cost) = sums[known];
+            let beyond = page - origin - known;
+            (missing + beyond, cost + beyond)
+        };
         let mut offer_at = |at: usize, start: usize, apart: bool| {
             let size = aligned(start);
             if start + size > end {
                 return;
             }
-            let missing = run[at..]
-                .iter()
-                .take_while(|part| part.addr < start + size)
-                .filter(|part| !part.mapped)
-                .map(|part| {
-                    let from = page_start(part.addr.max(start));
-                    let to = part.end.min(start + size);
-                    (to - from).div_ceil(page)
-                })
-                .sum();
+            let range = pages.touching(start, start + size);
+            let (before, after) = (upto(range.start), upto(range.end));
+            let (missing, calls) = (after.0 - before.0, after.1 - before.1);
+            if calls >= FORBIDDEN {
+                return;
+            }
             offer(Window {
                 first: run[at].id,
                 start,
                 size,
                 pages: missing,
+                calls,
                 apart,
             });
         };
@@ -147,6 +195,14 @@ impl State {
                     }
                 }
                 continue;
+            }
+            // Where mappings were left behind.
+            let own = pages.touching(part.addr, part.end);
+            for page in own.start..own.end.min(touched) {
+                let begins = page == own.start || pages.stale(page - 1).is_none();
+                if begins && pages.stale(page).is_some() {
+                    offer_at(at, pages.addr_of(page), false);
+                }
             }
             if at > 0 && run[at - 1].mapped {
                 // From the left neighbour on is never worse.
@@ -212,5 +268,11 @@ impl State {
     }
 }
 
+/// Memory is tight when less than this part of what is held can move (1.5 %).
+const TIGHT: usize = 64;
+/// What a wait counts for, in driver calls.
+const WAIT: usize = 16;
+/// More than any window's calls.
+const FORBIDDEN: usize = 1 << 40;
 /// The least gap left of moved memory, bytes.
 const GAP: usize = 64 << 20;

@@ -23,8 +23,8 @@ struct Device {
     next: usize,
     /// Reservations by address.
     reserved: BTreeMap<usize, usize>,
-    /// Physical memory: bytes, and where it is mapped.
-    physical: BTreeMap<usize, (usize, Option<usize>)>,
+    /// Physical memory: bytes, and at how many addresses it is mapped.
+    physical: BTreeMap<usize, (usize, usize)>,
     /// Mappings by address.
     mapped: BTreeMap<usize, PhysicalHandle>,
     next_handle: usize,
@@ -43,6 +43,7 @@ struct Inner {
     total_calls: u64,
     fail_at: Option<(u64, i32)>,
     capturing: bool,
+    aliasing_refused: bool,
 }
 
 /// See the module's text. Thread-safe.
@@ -106,10 +107,21 @@ impl FakeDriver {
         inner.devices.get(&device).map_or(0, |d| {
             d.physical
                 .values()
-                .filter(|(_, at)| at.is_some())
+                .filter(|(_, mappings)| *mappings > 0)
                 .map(|(bytes, _)| bytes)
                 .sum()
         })
+    }
+
+    /// What is mapped at an address of a device.
+    pub fn mapping(&self, device: u32, addr: usize) -> Option<PhysicalHandle> {
+        let inner = self.inner.lock();
+        inner.devices.get(&device)?.mapped.get(&addr).copied()
+    }
+
+    /// From now on a handle can be mapped at one address only.
+    pub fn refuse_aliasing(&self) {
+        self.inner.lock().aliasing_refused = true;
     }
 
     /// Submits work to a stream: events recorded from now on wait for it.
@@ -322,7 +334,7 @@ impl VirtualMemory for FakeDriver {
         }
         slot.used += bytes;
         slot.next_handle += 1;
-        slot.physical.insert(slot.next_handle, (bytes, None));
+        slot.physical.insert(slot.next_handle, (bytes, 0));
         Ok(PhysicalHandle(slot.next_handle))
     }
 
@@ -330,7 +342,7 @@ impl VirtualMemory for FakeDriver {
         let mut inner = self.enter("free_physical")?;
         let slot = inner.devices.entry(device.0).or_default();
         match slot.physical.get(&handle.0).copied() {
-            Some((bytes, None)) => {
+            Some((bytes, 0)) => {
                 slot.physical.remove(&handle.0);
                 slot.used -= bytes;
                 Ok(())
@@ -347,13 +359,18 @@ impl VirtualMemory for FakeDriver {
         handle: PhysicalHandle,
     ) -> DriverResult<()> {
         let mut inner = self.enter("map")?;
+        let most = if inner.aliasing_refused {
+            1
+        } else {
+            usize::MAX
+        };
         let slot = inner.devices.entry(device.0).or_default();
         let reserved = slot.reserved.range(..=addr).next_back();
         let inside = reserved.is_some_and(|(base, size)| addr + bytes <= base + size);
         let taken = slot.mapped.range(addr..addr + bytes).next().is_some();
         match slot.physical.get_mut(&handle.0) {
-            Some((size, at)) if *size == bytes && at.is_none() && inside && !taken => {
-                *at = Some(addr);
+            Some((size, at)) if *size == bytes && *at < most && inside && !taken => {
+                *at += 1;
                 slot.mapped.insert(addr, handle);
                 Ok(())
             }
@@ -368,7 +385,7 @@ impl VirtualMemory for FakeDriver {
             return invalid("unmap");
         };
         if let Some((_, at)) = slot.physical.get_mut(&handle.0) {
-            *at = None;
+            *at -= 1;
         }
         Ok(())
     }

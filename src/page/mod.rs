@@ -4,5 +4,5 @@
 mod pool;
 mod table;
 
-pub use pool::PagePool;
-pub use table::PageTable;
+pub use pool::{LastUse, PagePool};
+pub use table::{PageTable, Stale};

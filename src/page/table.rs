@@ -4,14 +4,34 @@ use std::ops::Range;
 
 use crate::driver::PhysicalHandle;
 
+/// A mapping that was left behind when its page moved to another address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stale {
+    /// What it still leads to.
+    pub handle: PhysicalHandle,
+    /// When memory at this address was last freed, on the device's clock.
+    pub tick: u64,
+}
+
+/// What is at a page's address.
+#[derive(Debug, Clone, Copy)]
+enum Slot {
+    Empty,
+    /// Memory that belongs here.
+    Backed(PhysicalHandle),
+    /// Memory that belongs elsewhere by now: no block may use it.
+    Stale(Stale),
+}
+
 /// The pages of one range, from its start.
 #[derive(Debug, Clone)]
 pub struct PageTable {
     base: usize,
     page_size: usize,
     /// Grows as pages are mapped.
-    slots: Vec<Option<PhysicalHandle>>,
+    slots: Vec<Slot>,
     mapped: usize,
+    stale: usize,
 }
 
 impl PageTable {
@@ -22,6 +42,7 @@ impl PageTable {
             page_size,
             slots: Vec::new(),
             mapped: 0,
+            stale: 0,
         }
     }
 
@@ -57,30 +78,83 @@ impl PageTable {
         first..last.max(first)
     }
 
-    /// Whether a page is mapped.
+    /// Whether memory belongs to a page.
     pub fn is_mapped(&self, page: usize) -> bool {
-        self.slots.get(page).is_some_and(Option::is_some)
+        matches!(self.slots.get(page), Some(Slot::Backed(_)))
     }
 
     /// What backs a page.
     pub fn handle(&self, page: usize) -> Option<PhysicalHandle> {
-        self.slots.get(page).copied().flatten()
+        match self.slots.get(page) {
+            Some(Slot::Backed(handle)) => Some(*handle),
+            _ => None,
+        }
     }
 
-    /// Notes that `handle` backs a page, which must be unmapped.
+    /// The mapping left behind at a page.
+    pub fn stale(&self, page: usize) -> Option<Stale> {
+        match self.slots.get(page) {
+            Some(Slot::Stale(stale)) => Some(*stale),
+            _ => None,
+        }
+    }
+
+    /// Number of mappings left behind.
+    pub fn stale_count(&self) -> usize {
+        self.stale
+    }
+
+    /// The mappings left behind, by page.
+    pub fn stale_pages(&self) -> impl Iterator<Item = (usize, Stale)> + '_ {
+        (0..self.slots.len()).filter_map(|page| Some((page, self.stale(page)?)))
+    }
+
+    /// Notes that `handle` backs a page, at which nothing is mapped.
     pub fn set(&mut self, page: usize, handle: PhysicalHandle) {
         if self.slots.len() <= page {
-            self.slots.resize(page + 1, None);
+            self.slots.resize(page + 1, Slot::Empty);
         }
-        debug_assert!(self.slots[page].is_none());
-        self.slots[page] = Some(handle);
+        debug_assert!(matches!(self.slots[page], Slot::Empty));
+        self.slots[page] = Slot::Backed(handle);
         self.mapped += 1;
     }
 
-    /// Notes that nothing backs a page any more.
+    /// Notes that nothing backs a page any more, nor is mapped there.
     pub fn clear(&mut self, page: usize) -> Option<PhysicalHandle> {
-        let handle = self.slots.get_mut(page)?.take()?;
+        let handle = self.handle(page)?;
+        self.slots[page] = Slot::Empty;
         self.mapped -= 1;
         Some(handle)
+    }
+
+    /// Notes that a page's memory, freed at `tick`, belongs elsewhere from now on; it stays mapped.
+    pub fn leave(&mut self, page: usize, tick: u64) -> Option<PhysicalHandle> {
+        let handle = self.handle(page)?;
+        self.slots[page] = Slot::Stale(Stale { handle, tick });
+        self.mapped -= 1;
+        self.stale += 1;
+        Some(handle)
+    }
+
+    /// Notes that the memory a left mapping leads to belongs here again.
+    pub fn revive(&mut self, page: usize) -> Option<Stale> {
+        let stale = self.stale(page)?;
+        self.slots[page] = Slot::Backed(stale.handle);
+        self.stale -= 1;
+        self.mapped += 1;
+        Some(stale)
+    }
+
+    /// Notes that a left mapping was unmapped.
+    pub fn forget(&mut self, page: usize) -> Option<Stale> {
+        let stale = self.stale(page)?;
+        self.slots[page] = Slot::Empty;
+        self.stale -= 1;
+        Some(stale)
+    }
+
+    /// Pages from the start that were ever mapped.
+    pub fn touched(&self) -> usize {
+        self.slots.len()
     }
 }

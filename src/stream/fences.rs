@@ -24,6 +24,8 @@ struct StreamFences {
 #[derive(Debug, Default)]
 pub struct Fences {
     streams: Vec<StreamFences>,
+    /// Everything freed up to this tick, on any stream, is out of use.
+    all: u64,
 }
 
 impl Fences {
@@ -49,7 +51,8 @@ impl Fences {
 
     /// What was freed on the stream up to this tick is out of use.
     pub fn completed(&self, stream: StreamKey) -> u64 {
-        self.find(stream).map_or(0, |fences| fences.completed)
+        let own = self.find(stream).map_or(0, |fences| fences.completed);
+        own.max(self.all)
     }
 
     /// The clock when the stream's latest event was recorded.
@@ -103,8 +106,6 @@ impl Fences {
 
     /// Everything freed on any stream up to `tick` is out of use: the device was synchronised.
     pub fn complete_all(&mut self, tick: u64) {
-        for fences in &mut self.streams {
-            fences.completed = fences.completed.max(tick);
-        }
+        self.all = self.all.max(tick);
     }
 }

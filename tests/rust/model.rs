@@ -82,15 +82,27 @@ fn check(device: &DeviceAllocator, driver: &FakeDriver, live: &BTreeMap<usize, u
         "segments lost or invented"
     );
     let mut end = 0;
+    let mut places = BTreeMap::new();
     for (&addr, &bytes) in live {
         assert!(addr >= end, "blocks overlap at {addr:#x}");
         end = addr + bytes;
+        let Some(pages) = device.pages_under(addr) else {
+            continue;
+        };
+        for (at, handle) in (pages.addr..).step_by(pages.page_size).zip(pages.handles) {
+            assert_eq!(driver.mapping(0, at), Some(handle), "not mapped at {at:#x}");
+            let place = *places.entry(handle.0).or_insert(at);
+            assert_eq!(place, at, "live blocks share physical memory");
+        }
     }
 }
 
 /// Runs a program; true when a planned failure did not come up.
-fn run(config: &str, ops: Vec<Op>) -> bool {
+fn run(config: &str, aliasing: bool, ops: Vec<Op>) -> bool {
     let driver = Arc::new(FakeDriver::new(CAPACITY));
+    if !aliasing {
+        driver.refuse_aliasing();
+    }
     let settings = Settings::parse(config).expect("valid");
     let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
     // Address → bytes asked for.
@@ -158,9 +170,10 @@ proptest! {
     #[test]
     fn random_programs_keep_every_invariant(
         config in config(),
+        aliasing in any::<bool>(),
         ops in prop::collection::vec(op(), 1..150),
     ) {
-        run(config, ops);
+        run(config, aliasing, ops);
     }
 }
 
@@ -189,13 +202,18 @@ fn every_driver_call_fails_once() {
         }
         ops
     };
-    for config in ["", "expandable_segments:True"] {
+    let virtual_segments = "expandable_segments:True";
+    for (config, aliasing) in [
+        ("", false),
+        (virtual_segments, false),
+        (virtual_segments, true),
+    ] {
         for code in [OUT_OF_MEMORY_CODE, 500_000, 207_000, 107_002] {
             let mut n = 0;
             loop {
                 let mut ops = vec![Op::FailNext { after: n, code }];
                 ops.extend(program());
-                if run(config, ops) {
+                if run(config, aliasing, ops) {
                     break;
                 }
                 n += 1;

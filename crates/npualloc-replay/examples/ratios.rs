@@ -50,7 +50,7 @@ fn run(conf: &str, factors: &str, paths: &[String]) -> Result<(), Box<dyn std::e
         println!("{path}: peak live {} MiB", trace.peak_live >> 20);
         let show = |what: &str, outcome: &Outcome| {
             println!(
-                "  {what}: {} held {:.4}, {} memory calls ({:.0} ms), waited {:.1} ms, {} device \
+                "  {what}: {} held {:.4}, {} memory calls ({} late, {:.0} ms), waited {:.1} ms, {} device \
                  synchronisations, {} hazards",
                 match outcome.out_of_memory_at {
                     None => "completes,".to_owned(),
@@ -58,6 +58,7 @@ fn run(conf: &str, factors: &str, paths: &[String]) -> Result<(), Box<dyn std::e
                 },
                 outcome.peak_held as f64 / live,
                 outcome.memory_calls,
+                outcome.late_calls,
                 outcome.memory_ns as f64 / 1e6,
                 outcome.wait_ns as f64 / 1e6,
                 outcome.device_syncs,

@@ -33,6 +33,13 @@ fn device_with(capacity: usize, config: &str) -> (Arc<FakeDriver>, DeviceAllocat
     (driver, device)
 }
 
+/// A device with virtual segments, where a handle can be mapped at one address only.
+fn device_without_aliasing(capacity: usize) -> (Arc<FakeDriver>, DeviceAllocator) {
+    let (driver, device) = device_with(capacity, "expandable_segments:True");
+    driver.refuse_aliasing();
+    (driver, device)
+}
+
 fn device(capacity: usize) -> (Arc<FakeDriver>, DeviceAllocator) {
     device_with(capacity, "")
 }

@@ -1,0 +1,89 @@
+//! Events that tell how far streams have come: recorded ahead, asked, waited for. Never synchronises the
+//! device.
+
+use super::DeviceAllocator;
+use super::state::{Request, State};
+use crate::driver::DriverResult;
+use crate::ids::StreamKey;
+use crate::sync::MutexGuard;
+
+/// Frees between two fences that are recorded ahead.
+const FENCE_STEP: u64 = 32;
+
+impl DeviceAllocator {
+    /// Waits until everything freed on a stream up to `tick` is out of use.
+    pub(super) fn wait_for(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        stream: StreamKey,
+        tick: u64,
+    ) -> DriverResult<()> {
+        let mut waiting = state.fences.take_until(stream, tick);
+        if waiting.is_empty() {
+            self.record_fence(state, stream)?;
+            waiting = state.fences.take_until(stream, tick);
+        }
+        let Some(&(covers, last)) = waiting.last() else {
+            // Another thread waits for it.
+            return Ok(());
+        };
+        let waited = MutexGuard::unlocked(state, || self.driver.event_synchronize(last));
+        for (_, event) in waiting {
+            state.idle_events.push(event);
+        }
+        waited?;
+        state.fences.complete(stream, covers);
+        Ok(())
+    }
+
+    /// Records an event on a stream, behind everything freed on it so far.
+    fn record_fence(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        stream: StreamKey,
+    ) -> DriverResult<()> {
+        let tick = state.tick;
+        let event = state.idle_events.pop();
+        let event = MutexGuard::unlocked(state, || {
+            let event = match event {
+                Some(event) => event,
+                None => self.driver.event_create(self.id)?,
+            };
+            match self.driver.event_record_fence(self.id, event, stream) {
+                Ok(()) => Ok(event),
+                Err(error) => {
+                    let _ = self.driver.event_destroy(event);
+                    Err(error)
+                }
+            }
+        })?;
+        state.fences.push(stream, tick, event);
+        Ok(())
+    }
+
+    /// Looks which fences have been passed.
+    pub(super) fn poll_fences(&self, state: &mut State) {
+        let heads: Vec<_> = state.fences.heads().collect();
+        for (stream, mut event) in heads {
+            while matches!(self.driver.event_query(event), Ok(true)) {
+                if let Some(done) = state.fences.pop(stream) {
+                    state.idle_events.push(done);
+                }
+                match state.fences.heads().find(|(of, _)| *of == stream) {
+                    Some((_, next)) => event = next,
+                    None => break,
+                }
+            }
+        }
+    }
+
+    /// Records a fence on the request's stream, so that a later miss need not wait for what is free now.
+    /// A failure does no harm: that miss will wait.
+    pub(super) fn record_fences(&self, state: &mut MutexGuard<'_, State>, request: &Request) {
+        let stream = request.stream;
+        if state.fences.has_room(stream) && state.fences.recorded(stream) + FENCE_STEP <= state.tick
+        {
+            let _ = self.record_fence(state, stream);
+        }
+    }
+}
