@@ -21,6 +21,11 @@ NPUALLOC_EXPORT int npualloc_is_registered();
 // the thread's next call).
 NPUALLOC_EXPORT const char* npualloc_check_consistency();
 
+// How requests were served that no free block fitted: a line "name count" for each rung of the
+// ladder and each source of pages (docs/design.md), for a device that is in use; null otherwise.
+// Valid until the thread's next call.
+NPUALLOC_EXPORT const char* npualloc_ladder(int device);
+
 // Puts a wrapper around torch_npu's current allocator, whichever that is, that passes everything on
 // and adds up the host time of allocations and frees. Memory allocated before stays valid and is
 // not timed. Returns 0, or 1 when a wrapper is in place already.

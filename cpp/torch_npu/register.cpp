@@ -120,4 +120,15 @@ const char* npualloc_check_consistency() {
   }
 }
 
+const char* npualloc_ladder(int device) {
+  thread_local std::string text;
+  if (the_allocator.load() == nullptr) return nullptr;
+  text.clear();
+  for (const auto& entry : the_allocator.load()->core().ladder(device)) {
+    text.append(entry.name.data(), entry.name.size());
+    text += ' ' + std::to_string(entry.count) + '\n';
+  }
+  return text.empty() ? nullptr : text.c_str();
+}
+
 }  // extern "C"

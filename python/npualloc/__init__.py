@@ -74,13 +74,24 @@ def enabled():
 def stats(device=None):
     """npualloc's counters of a device (default: the current one), as in `torch.npu.memory_stats`.
 
-    Bytes, blocks and calls, by dotted name. Raises RuntimeError while npualloc is not enabled.
+    Bytes, blocks and calls, by dotted name; and, with the prefix `npualloc.`, how requests were
+    served that no free block fitted. Raises RuntimeError while npualloc is not enabled.
     """
     if not enabled():
         raise RuntimeError("npualloc is not enabled")
     import torch
 
-    return dict(torch.npu.memory_stats(device))
+    counts = dict(torch.npu.memory_stats(device))
+    index = device if isinstance(device, int) else None
+    if index is None and device is not None:
+        index = torch.device(device).index
+    if index is None:
+        index = torch.npu.current_device()
+    _plugin.npualloc_ladder.restype = ctypes.c_char_p
+    for line in (_plugin.npualloc_ladder(index) or b"").decode().splitlines():
+        name, count = line.split()
+        counts["npualloc." + name] = int(count)
+    return counts
 
 
 def _autoload():

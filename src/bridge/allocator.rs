@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::convert::{block_view, device_stats, other_stats, pool_stat, triples, unpack};
 use super::ffi::{
-    AllocOutcome, BlockView, CacheInfo, CountOutcome, DeviceStats, FractionOutcome, MempoolId,
-    Outcome, PageView, PoolReserved, Stat, StatCounts, StatTriple, Status, StreamToken,
+    AllocOutcome, BlockView, CacheInfo, CountOutcome, DeviceStats, FractionOutcome, LadderCount,
+    MempoolId, Outcome, PageView, PoolReserved, Stat, StatCounts, StatTriple, Status, StreamToken,
 };
 use super::outcome::{OK, guard, outcome, quick};
 use crate::config::Settings;
@@ -365,6 +365,16 @@ impl Allocator {
                 bytes: pool_stat(&stat),
             })
             .collect()
+    }
+
+    pub(super) fn ladder(&self, device: i32) -> Vec<LadderCount> {
+        let ladder = guard(|| Ok(self.registry.device(device)?.ladder()));
+        let entries = ladder.map(|ladder| ladder.entries());
+        let counts = entries.iter().flatten().map(|&(name, count)| LadderCount {
+            name: name.to_owned(),
+            count,
+        });
+        counts.collect()
     }
 
     pub(super) fn mark_capture_begin(&self, device: i32) -> Outcome {

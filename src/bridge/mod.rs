@@ -172,6 +172,13 @@ pub mod ffi {
         bytes: StatTriple,
     }
 
+    /// One of the counts of how misses were served.
+    #[derive(Debug, Clone)]
+    struct LadderCount {
+        name: String,
+        count: u64,
+    }
+
     /// The physical memory under a block of a virtual segment: handles in address order, from the page
     /// that begins at `addr` (at or before the block). `status` is `NotSupported` for a block of a
     /// fixed segment.
@@ -355,6 +362,9 @@ pub mod ffi {
         ) -> CountOutcome;
         /// Reserved bytes by private pool; empty for a wrong device.
         fn reserved_by_pool(self: &Allocator, device: i32) -> Vec<PoolReserved>;
+
+        /// How requests were served that no free block fitted; empty for a wrong device.
+        fn ladder(self: &Allocator, device: i32) -> Vec<LadderCount>;
 
         fn mark_capture_begin(self: &Allocator, device: i32) -> Outcome;
         fn mark_capture_end(self: &Allocator, device: i32) -> Outcome;

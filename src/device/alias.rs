@@ -104,6 +104,7 @@ impl State {
             handles.extend(lent.iter().filter_map(|&page| pages.leave(page, freed)));
         }
         self.stale += handles.len();
+        self.ladder.pages_lent += handles.len() as u64;
         self.count_pages(id, lent, Action::SegmentUnmap);
         self.settle(id);
         handles
@@ -177,6 +178,7 @@ impl State {
             }
         }
         self.stale -= revived.len();
+        self.ladder.pages_revived += revived.len() as u64;
         self.count_pages(busy, &revived, Action::SegmentMap);
         if let Some(latest) = latest {
             self.used_until(busy, latest);

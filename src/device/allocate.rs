@@ -79,6 +79,7 @@ impl DeviceAllocator {
             }
             Ok(Err((Refusal::Full, size))) => {
                 state.stats.num_ooms += 1;
+                state.ladder.out_of_memory += 1;
                 let report = self.report(state, request.requested, size, OUT_OF_MEMORY_CODE);
                 self.trace_out_of_memory(&request, report.device_free, context);
                 Err(AllocError::OutOfMemory(Box::new(report)))
@@ -107,67 +108,74 @@ impl DeviceAllocator {
         context: &Option<Arc<Context>>,
     ) -> Result<std::result::Result<usize, (Refusal, usize)>> {
         macro_rules! try_cache {
-            () => {
+            ($rung:ident) => {
                 if let Some(id) = state.find(request) {
+                    state.ladder.$rung += 1;
                     return Ok(Ok(state.hand_out(id, request, context.clone())));
                 }
             };
         }
         let size = state.settings.allocation_size(request.size);
         macro_rules! try_growth {
-            () => {
+            ($rung:ident) => {
                 match self.grow_any(state, request, size, context)? {
-                    Ok(addr) => return Ok(Ok(addr)),
+                    Ok(addr) => {
+                        state.ladder.$rung += 1;
+                        return Ok(Ok(addr));
+                    }
                     Err(Refusal::Policy) => return Ok(Err((Refusal::Policy, size))),
                     Err(Refusal::Full) => {}
                 }
             };
         }
+        state.ladder.misses += 1;
         let capturing = self.in_capture(state);
         // Completed events.
         if !capturing && !state.pending.is_empty() {
             self.reap_events(state);
-            try_cache!();
+            try_cache!(completed_events);
         }
         // The client's free-memory callbacks.
         if MutexGuard::unlocked(state, || self.driver.run_free_callbacks(self.id))? {
-            try_cache!();
+            try_cache!(callbacks);
         }
         // A new segment.
         if state.limit.is_some() && state.settings.garbage_collection_threshold > 0.0 {
             self.collect_garbage(state)?;
         }
-        try_growth!();
+        try_growth!(growth);
         // Pools opted in for overflow.
         if request.pool == PoolId::DEFAULT {
             for pool in state.pools.overflow_pools() {
                 let overflow = state.request(request.requested, self.pad, request.stream, pool);
                 if let Some(id) = state.find(&overflow) {
+                    state.ladder.overflow_pools += 1;
                     return Ok(Ok(state.hand_out(id, &overflow, context.clone())));
                 }
             }
         }
         // Oversize blocks, just enough of them.
         if self.release_oversize(state, request)? {
-            try_growth!();
+            try_growth!(oversize);
         }
         // Blocks that wait for events: those are enough where memory can move.
         if request.virtual_memory && !capturing && !state.pending.is_empty() {
             self.drain_events(state, Vec::new(), None)?;
-            try_cache!();
-            try_growth!();
+            try_cache!(awaited_events);
+            try_growth!(awaited_events);
         }
         // Idle segments, oldest first and no more than needed; everything when that was not enough.
         // Nothing of this is legal while the calling thread captures.
         if !capturing {
             state.stats.num_alloc_retries += 1;
             state.stats.num_sync_all_streams += 1;
-            for enough in [Some(size), None] {
-                self.make_room(state, enough, request.virtual_memory)?;
-                // Completed events may have freed a block that fits.
-                try_cache!();
-                try_growth!();
-            }
+            // Completed events may have freed a block that fits.
+            self.make_room(state, Some(size), request.virtual_memory)?;
+            try_cache!(partial_release);
+            try_growth!(partial_release);
+            self.make_room(state, None, request.virtual_memory)?;
+            try_cache!(full_release);
+            try_growth!(full_release);
         }
         Ok(Err((Refusal::Full, size)))
     }

@@ -27,6 +27,7 @@ impl DeviceAllocator {
             // Another thread waits for it.
             return Ok(());
         };
+        state.ladder.fence_waits += 1;
         let waited = MutexGuard::unlocked(state, || self.driver.event_synchronize(last));
         for (_, event) in waiting {
             state.idle_events.push(event);

@@ -167,6 +167,7 @@ impl DeviceAllocator {
         state.most_active = state.most_active.max(active);
         let capturing = self.in_capture(state);
         self.take_idle(state, request, got);
+        state.ladder.pages_idle += got.handles.len() as u64;
         // New memory, as long as little is idle.
         if !state.device_full {
             let room = state.room_to_grow(request) / got.page_size;
@@ -259,6 +260,7 @@ impl DeviceAllocator {
         });
         state.growing -= (count - handles.len()) * page_size;
         got.fresh += handles.len();
+        state.ladder.pages_new += handles.len() as u64;
         got.handles.extend(handles);
         match failure {
             None => {

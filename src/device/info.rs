@@ -4,7 +4,7 @@ use super::DeviceAllocator;
 use super::state::{BlockHandle, State};
 use crate::block::BlockState;
 use crate::ids::{BlockId, StreamKey};
-use crate::stats::{Counters, DeviceStats};
+use crate::stats::{Counters, DeviceStats, Ladder};
 
 /// A live block as seen from outside. Sizes in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +75,11 @@ impl DeviceAllocator {
             }
         }
         (total, largest)
+    }
+
+    /// How requests were served that no free block fitted.
+    pub fn ladder(&self) -> Ladder {
+        self.state.lock().ladder
     }
 
     /// Bytes of physical memory held that back no address.

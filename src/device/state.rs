@@ -13,7 +13,7 @@ use crate::page::PagePool;
 use crate::pool::{FreeLists, PoolTable};
 use crate::segment::SegmentTable;
 use crate::size::SMALL_SIZE;
-use crate::stats::Counters;
+use crate::stats::{Counters, Ladder};
 use crate::stream::{Fences, PendingEvents, StreamUses};
 
 /// Names a block from the time it is handed out until its last use is over.
@@ -51,6 +51,8 @@ pub(super) struct State {
     /// Events not in use.
     pub idle_events: Vec<EventHandle>,
     pub stats: Counters,
+    /// How misses were served.
+    pub ladder: Ladder,
     pub history: History,
     pub settings: Settings,
     /// What this process may reserve, bytes.
@@ -118,6 +120,7 @@ impl State {
             captures: 0,
             idle_events: Vec::new(),
             stats: Counters::default(),
+            ladder: Ladder::default(),
             history: History::default(),
             settings,
             limit: None,

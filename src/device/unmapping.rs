@@ -235,6 +235,7 @@ impl State {
         self.keep_idle(page_size, handles);
         self.stats.reserved_bytes.decrease(small, bytes as i64);
         self.stats.num_device_free += 1;
+        self.ladder.pages_unmapped += unmapped.len() as u64;
         let pool = self.lists[list].pool;
         self.pools.count_mapped(pool, small, -(bytes as i64));
         let context = self.history.segments.get(&segment).cloned();

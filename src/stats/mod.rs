@@ -5,9 +5,11 @@ mod block_counters;
 mod block_figures;
 mod counters;
 mod device_stats;
+mod ladder;
 mod stat;
 
 pub use block_counters::{BlockCounters, Lane};
 pub use counters::Counters;
 pub use device_stats::DeviceStats;
+pub use ladder::Ladder;
 pub use stat::{PoolStat, Stat};

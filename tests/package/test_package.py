@@ -14,11 +14,12 @@ print({
     "enabled": npualloc.enabled(),
     "bytes": torch.npu.memory_allocated() - before,
     "stats": npualloc.stats()["allocated_bytes.all.current"] if npualloc.enabled() else None,
+    "grown": npualloc.stats("npu:0")["npualloc.growth"] if npualloc.enabled() else None,
 })
 """
 BLOCK = (3 << 20) + 512
-ON = {"enabled": True, "bytes": BLOCK, "stats": BLOCK}
-OFF = {"enabled": False, "bytes": BLOCK, "stats": None}
+ON = {"enabled": True, "bytes": BLOCK, "stats": BLOCK, "grown": 1}
+OFF = {"enabled": False, "bytes": BLOCK, "stats": None, "grown": None}
 
 
 def answer(environment, code, **variables):
