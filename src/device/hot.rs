@@ -8,7 +8,7 @@
 
 use super::DeviceAllocator;
 use super::bounce::Bounce;
-use super::state::State;
+use super::state::{Request, State};
 use crate::block::{BlockState, NO_USES, Place};
 use crate::ids::{BlockId, ListId, PoolId, StreamKey};
 use crate::size::{MIN_BLOCK_SIZE, SMALL_SIZE};
@@ -84,7 +84,7 @@ impl DeviceAllocator {
             state.finish_last_free();
         }
         if virtual_memory {
-            return state.serve_virtual(bytes, self.pad, stream);
+            return state.serve_virtual(bytes, size, stream, list);
         }
         let id = state.lists[list].free.take_best(&mut state.arena, size)?;
         Some(state.hand_out_part(id, list, size, bytes))
@@ -244,8 +244,23 @@ impl State {
     }
 
     #[inline(never)]
-    fn serve_virtual(&mut self, bytes: usize, pad: usize, stream: StreamKey) -> Option<usize> {
-        let request = self.request(bytes, pad, stream, PoolId::DEFAULT);
+    fn serve_virtual(
+        &mut self,
+        requested: usize,
+        size: usize,
+        stream: StreamKey,
+        list: ListId,
+    ) -> Option<usize> {
+        let request = Request {
+            requested,
+            size,
+            stream,
+            pool: PoolId::DEFAULT,
+            list,
+            small: size <= SMALL_SIZE,
+            no_split: false,
+            virtual_memory: true,
+        };
         let id = self.find(&request)?;
         Some(self.hand_out(id, &request, None))
     }
