@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::convert::{block_view, device_stats, other_stats, pool_stat, triples, unpack};
+use super::convert::{block_view, pool_stat, unpack};
 use super::ffi::{
-    AllocOutcome, BlockView, CacheInfo, CountOutcome, DeviceStats, FractionOutcome, LadderCount,
-    MempoolId, Outcome, PageView, PoolReserved, Stat, StatCounts, StatTriple, Status, StreamToken,
+    AllocOutcome, BlockView, CacheInfo, CountOutcome, FractionOutcome, LadderCount, MempoolId,
+    Outcome, PageView, PoolReserved, Status, StreamToken,
 };
 use super::outcome::{OK, guard, outcome, quick};
 use crate::config::Settings;
@@ -228,57 +228,6 @@ impl Allocator {
     pub(super) fn drop_pending_events(&self, device: i32) -> Outcome {
         outcome(|| {
             self.registry.device(device)?.drop_pending_events();
-            Ok(())
-        })
-    }
-
-    pub(super) fn device_stats(&self, device: i32, out: &mut DeviceStats) -> Outcome {
-        outcome(|| {
-            let device = self.registry.device(device)?;
-            device.read_counters(|stats, max_split_size, private_pools| {
-                device_stats(out, stats, max_split_size, private_pools);
-            });
-            Ok(())
-        })
-    }
-
-    pub(super) fn device_stats_in_place(
-        &self,
-        device: i32,
-        front: &mut [StatTriple],
-        back: &mut [StatTriple],
-        oversize: &mut [Stat],
-        counts: &mut StatCounts,
-    ) -> Outcome {
-        let (Ok(front), Ok(back), Ok(oversize)) =
-            (front.try_into(), back.try_into(), oversize.try_into())
-        else {
-            return Outcome {
-                status: Status::InvalidArgument,
-                code: 0,
-            };
-        };
-        outcome(|| {
-            let device = self.registry.device(device)?;
-            device.read_counters(|stats, max_split_size, private_pools| {
-                triples(stats, front, back);
-                (counts.max_split_size, counts.private_pools) = (max_split_size, private_pools);
-                other_stats(stats, oversize, counts);
-            });
-            Ok(())
-        })
-    }
-
-    pub(super) fn reset_accumulated_stats(&self, device: i32) -> Outcome {
-        outcome(|| {
-            self.registry.device(device)?.reset_accumulated_stats();
-            Ok(())
-        })
-    }
-
-    pub(super) fn reset_peak_stats(&self, device: i32) -> Outcome {
-        outcome(|| {
-            self.registry.device(device)?.reset_peak_stats();
             Ok(())
         })
     }

@@ -5,6 +5,7 @@ mod allocator;
 mod convert;
 mod outcome;
 mod records;
+mod statistics;
 
 use allocator::check_config;
 pub use allocator::{Allocator, new_allocator};
