@@ -15,6 +15,7 @@
 //! | [`pool`] | which free index serves a (pool, stream) |
 //! | [`stats`] | counters |
 //! | [`history`] | trace entries, the client's contexts |
+//! | [`record`] | what a program asks for, written to a file |
 //! | [`device`] | one device's state machine: allocate, free, reclaim, report |
 //! | [`registry`] | all devices; address → owner |
 //! | [`bridge`] | the C++ boundary |
@@ -33,6 +34,7 @@ pub mod ids;
 mod owners;
 pub mod page;
 pub mod pool;
+pub mod record;
 pub mod registry;
 pub mod segment;
 pub mod size;

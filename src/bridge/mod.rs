@@ -4,12 +4,14 @@
 mod allocator;
 mod convert;
 mod outcome;
+mod recording;
 mod records;
 mod statistics;
 
 use allocator::check_config;
 pub use allocator::{Allocator, new_allocator};
 use outcome::{last_oom_report, take_error_message};
+use recording::{Recorder, start_recording};
 use records::{Checkpoint, Snapshot, Trace};
 
 #[cxx::bridge(namespace = "npualloc::ffi")]
@@ -407,6 +409,29 @@ pub mod ffi {
         fn snapshot(self: &Allocator, device: i32, pool: MempoolId) -> Box<Snapshot>;
         fn segments(self: &Snapshot) -> Vec<SegmentInfo>;
         fn blocks(self: &Snapshot) -> Vec<BlockInfo>;
+
+        type Recorder;
+        /// Records to a file what is asked of the allocator from now on, and first what is alive.
+        /// `device` is the one whose trace has the path itself.
+        fn start_recording(allocator: &Allocator, device: i32, path: &str)
+        -> Result<Box<Recorder>>;
+        /// After the allocation; `addr` is 0 where it failed for want of memory.
+        fn allocated(
+            self: &Recorder,
+            allocator: &Allocator,
+            device: i32,
+            addr: usize,
+            bytes: usize,
+            stream: usize,
+        );
+        /// Before the free.
+        fn freed(self: &Recorder, addr: usize);
+        fn used(self: &Recorder, addr: usize, stream: usize);
+        fn synchronized(self: &Recorder, stream: usize, everything: bool);
+        fn emptied(self: &Recorder, device: i32);
+        fn mark(self: &Recorder, label: &str);
+        /// Writes what is left; the bytes written. Further calls have no effect.
+        fn finish(self: &Recorder) -> Result<u64>;
 
         /// From now on frees are dropped and the driver is not called: the runtime is going away.
         fn begin_process_exit(self: &Allocator);

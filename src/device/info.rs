@@ -82,6 +82,13 @@ impl DeviceAllocator {
         self.state.lock().ladder
     }
 
+    /// The device's memory as the driver reports it; 0 where it can't tell.
+    pub fn capacity(&self) -> usize {
+        self.driver
+            .memory_info(self.id)
+            .map_or(0, |info| info.total)
+    }
+
     /// Bytes of physical memory held that back no address.
     pub fn idle_physical_bytes(&self) -> usize {
         self.state.lock().idle_bytes()
