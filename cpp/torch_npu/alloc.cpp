@@ -4,6 +4,7 @@
 #include "host.h"
 #include "mstx.h"
 #include "npu_allocator.h"
+#include "recording.h"
 #include "settings.h"
 
 namespace npualloc::torch_npu_plugin {
@@ -75,6 +76,7 @@ void NpuAllocator::init(int device_count) {
   }
   check(core().init(device_count));
   host::init(device_count);
+  if (device_count > 0) recording::follow_environment(*this);
 }
 
 void* NpuAllocator::allocate_detailed(int device, size_t size, aclrtStream stream,
@@ -85,6 +87,9 @@ void* NpuAllocator::allocate_detailed(int device, size_t size, aclrtStream strea
   const AllocOutcome outcome =
       core().allocate_in(device, size, reinterpret_cast<std::uintptr_t>(stream), pool, context);
   deliver_trace();
+  if (recording::on() && (outcome.status == Status::Ok || outcome.status == Status::OutOfMemory)) {
+    recording::allocated(core(), device, outcome.addr, size, stream);
+  }
   check(outcome.status, outcome.code);
   report.done(outcome.addr);
   return reinterpret_cast<void*>(outcome.addr);
@@ -93,6 +98,7 @@ void* NpuAllocator::allocate_detailed(int device, size_t size, aclrtStream strea
 void NpuAllocator::free_detailed(void* ptr, bool external) const {
   const reports::Free report(core(), reinterpret_cast<std::uintptr_t>(ptr), external);
   const std::uintptr_t context = contexts_.gather(stock::RecordContext::ALL);
+  if (recording::on()) recording::freed(reinterpret_cast<std::uintptr_t>(ptr));
   const Outcome outcome = core().deallocate_with(reinterpret_cast<std::uintptr_t>(ptr), context);
   deliver_trace();
   check(outcome);
@@ -100,8 +106,9 @@ void NpuAllocator::free_detailed(void* ptr, bool external) const {
 }
 
 void NpuAllocator::update_detailed() {
-  detailed_.store(!routes_.empty() || history_.load() || tracked_.load() || mstx::enabled(),
-                  std::memory_order_release);
+  detailed_.store(
+      !routes_.empty() || history_.load() || tracked_.load() || mstx::enabled() || recording::on(),
+      std::memory_order_release);
 }
 
 bool NpuAllocator::initialized() { return core().device_count() > 0; }

@@ -116,6 +116,8 @@ class NpuAllocator final : public stock::NPUAllocator {
 
   // The core; lives as long as the process.
   const ffi::Allocator& core() const noexcept { return core_->core(); }
+  // A recording has begun or ended.
+  void recording_changed() { update_detailed(); }
   const PoolAllocators& pool_allocators() const noexcept { return pool_allocators_; }
 
   // Frees a block by its start.

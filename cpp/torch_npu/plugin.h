@@ -26,6 +26,21 @@ NPUALLOC_EXPORT const char* npualloc_check_consistency();
 // Valid until the thread's next call.
 NPUALLOC_EXPORT const char* npualloc_ladder(int device);
 
+// Recording: what the program asks of the allocator from now on, and first what is alive, goes to a
+// file (`npualloc replay`, `report` …). `%p` in the path stands for the process, `%r` for RANK. The
+// environment variable NPUALLOC_TRACE starts one with the first use of an NPU; the end of the
+// process ends it. While it is under way, requests take a slower way. Each gives null, or why it
+// failed (valid until the thread's next call).
+NPUALLOC_EXPORT const char* npualloc_trace_start(const char* path);
+// A step or a phase begins.
+NPUALLOC_EXPORT const char* npualloc_trace_mark(const char* label);
+// A stream was waited for; null: the whole device.
+NPUALLOC_EXPORT const char* npualloc_trace_synchronized(void* stream);
+// Writes what is left. `bytes` (may be null): what was written in all.
+NPUALLOC_EXPORT const char* npualloc_trace_stop(uint64_t* bytes);
+// 1 while one is under way.
+NPUALLOC_EXPORT int npualloc_trace_is_on();
+
 // Puts a wrapper around torch_npu's current allocator, whichever that is, that passes everything on
 // and adds up the host time of allocations and frees. Memory allocated before stays valid and is
 // not timed. Returns 0, or 1 when a wrapper is in place already.

@@ -8,6 +8,7 @@
 #include "driver.h"
 #include "npu_allocator.h"
 #include "plugin.h"
+#include "recording.h"
 #include "rust/cxx.h"
 #include "wheel.h"
 
@@ -96,8 +97,30 @@ void report(const std::string& message) {
 }  // namespace npualloc::torch_npu_plugin
 
 using npualloc::torch_npu_plugin::load_error;
+using npualloc::torch_npu_plugin::NpuAllocator;
 using npualloc::torch_npu_plugin::the_allocator;
 using npualloc::torch_npu_plugin::without_timing;
+
+namespace {
+
+namespace recording = npualloc::torch_npu_plugin::recording;
+
+// Null, or why it failed: valid until this thread's next call.
+template <typename Call>
+const char* told(Call call) {
+  thread_local std::string text;
+  NpuAllocator* allocator = the_allocator.load();
+  if (allocator == nullptr) return "npualloc is not registered";
+  try {
+    call(*allocator);
+    return nullptr;
+  } catch (const std::exception& error) {
+    text = error.what();
+    return text.c_str();
+  }
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -107,6 +130,27 @@ int npualloc_is_registered() {
   return the_allocator.load() != nullptr &&
          without_timing(c10_npu::NPUCachingAllocator::allocator.load()) == the_allocator.load();
 }
+
+const char* npualloc_trace_start(const char* path) {
+  return told([&](NpuAllocator& allocator) { recording::start(allocator, path); });
+}
+
+const char* npualloc_trace_mark(const char* label) {
+  return told([&](NpuAllocator&) { recording::mark(label); });
+}
+
+const char* npualloc_trace_synchronized(void* stream) {
+  return told([&](NpuAllocator&) { recording::synchronized(stream, stream == nullptr); });
+}
+
+const char* npualloc_trace_stop(std::uint64_t* bytes) {
+  return told([&](NpuAllocator& allocator) {
+    const std::uint64_t written = recording::stop(allocator);
+    if (bytes != nullptr) *bytes = written;
+  });
+}
+
+int npualloc_trace_is_on() { return recording::on(); }
 
 const char* npualloc_check_consistency() {
   thread_local std::string text;

@@ -2,6 +2,7 @@
 #include "../c10/convert.h"
 #include "driver.h"
 #include "npu_allocator.h"
+#include "recording.h"
 
 namespace npualloc::torch_npu_plugin {
 
@@ -88,6 +89,7 @@ void NpuAllocator::for_each_used_device(bool check_error,
     if (reserved.current == 0 && reserved.allocated == 0 && !was_used(device)) continue;
     note_used(device);
     const Outcome outcome = empty(device);
+    if (recording::on()) recording::emptied(device);
     deliver_trace();
     if (check_error) {
       check(outcome);
@@ -109,6 +111,7 @@ void NpuAllocator::emptyVirtAddrCache(bool check_error) {
 void NpuAllocator::FreeDeviceCachedMemory(int device) {
   assert_valid_device(device);
   const Outcome outcome = core().empty_cache(device);
+  if (recording::on()) recording::emptied(device);
   deliver_trace();
   check(outcome);
 }

@@ -1,6 +1,7 @@
 // Uses of a block by other streams, and collectives that give memory back early.
 #include "host.h"
 #include "npu_allocator.h"
+#include "recording.h"
 
 namespace npualloc::torch_npu_plugin {
 
@@ -35,6 +36,7 @@ void NpuAllocator::recordStream(const c10::DataPtr& ptr, c10_npu::NPUStream stre
   TORCH_INTERNAL_ASSERT(outcome.status != Status::InvalidPointer, "No allocated block can be found",
                         PTA_ERROR(ErrCode::NOT_FOUND));
   check(outcome);
+  if (C10_UNLIKELY(recording::on())) recording::used(block_address(ptr), stream.stream(false));
   if (C10_UNLIKELY(reports::sanitizing())) {
     host::trace_record_stream(block_address(ptr), stream.stream(false));
   }

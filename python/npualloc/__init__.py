@@ -11,7 +11,9 @@ import pathlib
 import sys
 import warnings
 
-__all__ = ["enabled", "load", "plugin_library", "pluggable_library", "stats"]
+from . import _trace
+
+__all__ = ["enabled", "load", "mark", "plugin_library", "pluggable_library", "stats", "trace"]
 __version__ = importlib.metadata.version("npualloc")
 
 _LIBRARIES = pathlib.Path(__file__).parent / "lib"
@@ -64,6 +66,8 @@ def load():
         return
     torch.ops.load_library(path)
     _plugin = ctypes.CDLL(path)
+    if os.environ.get("NPUALLOC_TRACE"):
+        _trace.watch(_plugin)
 
 
 def enabled():
@@ -92,6 +96,26 @@ def stats(device=None):
         name, count = line.split()
         counts["npualloc." + name] = int(count)
     return counts
+
+
+def trace(path):
+    """Starts to record what the program asks of the allocator, for the `npualloc` command-line tool.
+
+    `%p` in the path stands for the process, `%r` for RANK. Use it as a context manager, or call `stop`;
+    `NPUALLOC_TRACE=<path>` records from the first use of an NPU to the end of the process instead. Optimizer
+    steps and synchronisations called from Python are recorded too. Raises RuntimeError while npualloc is not
+    enabled, before the first use of an NPU, while another recording is under way, and when the file can't be
+    made.
+    """
+    if not enabled():
+        raise RuntimeError("npualloc is not enabled")
+    return _trace.Trace(_plugin, path)
+
+
+def mark(label):
+    """Puts a marker into the trace: a step or a phase begins. Nothing without a recording."""
+    if _trace.is_on(_plugin):
+        _trace._call(_plugin, "npualloc_trace_mark", str(label).encode())
 
 
 def _autoload():

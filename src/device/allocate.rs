@@ -71,7 +71,8 @@ impl DeviceAllocator {
         request: Request,
         context: Option<Arc<Context>>,
     ) -> Result<usize> {
-        let outcome = self.climb(&mut state, &request, &context);
+        let mut tried = Vec::new();
+        let outcome = self.climb(&mut state, &request, &context, &mut tried);
         match outcome {
             Ok(Ok(addr)) => {
                 self.unlock(state);
@@ -80,7 +81,7 @@ impl DeviceAllocator {
             Ok(Err((Refusal::Full, size))) => {
                 state.stats.num_ooms += 1;
                 state.ladder.out_of_memory += 1;
-                let report = self.report(state, request.requested, size, OUT_OF_MEMORY_CODE);
+                let report = self.report(state, &request, size, tried, OUT_OF_MEMORY_CODE);
                 self.trace_out_of_memory(&request, report.device_free, context);
                 Err(AllocError::OutOfMemory(Box::new(report)))
             }
@@ -88,8 +89,9 @@ impl DeviceAllocator {
                 state.stats.num_oom_rejections += 1;
                 Err(AllocError::Rejected(Box::new(self.report(
                     state,
-                    request.requested,
+                    &request,
                     size,
+                    tried,
                     OUT_OF_MEMORY_CODE,
                 ))))
             }
@@ -106,6 +108,7 @@ impl DeviceAllocator {
         state: &mut MutexGuard<'_, State>,
         request: &Request,
         context: &Option<Arc<Context>>,
+        tried: &mut Vec<&'static str>,
     ) -> Result<std::result::Result<usize, (Refusal, usize)>> {
         macro_rules! try_cache {
             ($rung:ident) => {
@@ -132,21 +135,30 @@ impl DeviceAllocator {
         let capturing = self.in_capture(state);
         // Completed events.
         if !capturing && !state.pending.is_empty() {
+            tried.push("completed events");
             self.reap_events(state);
             try_cache!(completed_events);
         }
         // The client's free-memory callbacks.
         if MutexGuard::unlocked(state, || self.driver.run_free_callbacks(self.id))? {
+            tried.push("free-memory callbacks");
             try_cache!(callbacks);
         }
         // A new segment.
         if state.limit.is_some() && state.settings.garbage_collection_threshold > 0.0 {
+            tried.push("garbage collection");
             self.collect_garbage(state)?;
         }
+        tried.push(if request.virtual_memory {
+            "mapping memory, also that of idle pages"
+        } else {
+            "a new segment"
+        });
         try_growth!(growth);
         // Pools opted in for overflow.
         if request.pool == PoolId::DEFAULT {
             for pool in state.pools.overflow_pools() {
+                tried.push("a pool for overflow");
                 let overflow = state.request(request.requested, self.pad, request.stream, pool);
                 if let Some(id) = state.find(&overflow) {
                     state.ladder.overflow_pools += 1;
@@ -156,10 +168,12 @@ impl DeviceAllocator {
         }
         // Oversize blocks, just enough of them.
         if self.release_oversize(state, request)? {
+            tried.push("returning oversize blocks");
             try_growth!(oversize);
         }
         // Blocks that wait for events: those are enough where memory can move.
         if request.virtual_memory && !capturing && !state.pending.is_empty() {
+            tried.push("waiting for other streams");
             self.drain_events(state, Vec::new(), None)?;
             try_cache!(awaited_events);
             try_growth!(awaited_events);
@@ -169,6 +183,7 @@ impl DeviceAllocator {
         if !capturing {
             state.stats.num_alloc_retries += 1;
             state.stats.num_sync_all_streams += 1;
+            tried.push("waiting for the device and returning all that is idle");
             // Completed events may have freed a block that fits.
             self.make_room(state, Some(size), request.virtual_memory)?;
             try_cache!(partial_release);
@@ -176,6 +191,9 @@ impl DeviceAllocator {
             self.make_room(state, None, request.virtual_memory)?;
             try_cache!(full_release);
             try_growth!(full_release);
+        }
+        if capturing {
+            tried.push("nothing that a graph capture forbids");
         }
         Ok(Err((Refusal::Full, size)))
     }

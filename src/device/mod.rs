@@ -10,6 +10,7 @@ mod check_pages;
 mod checkpoint;
 mod damage;
 mod events;
+mod explain;
 mod fencing;
 mod free;
 mod gather;

@@ -1,7 +1,7 @@
 //! The out-of-memory report.
 
 use super::DeviceAllocator;
-use super::state::State;
+use super::state::{Request, State};
 use crate::driver::MemoryInfo;
 use crate::error::OomReport;
 use crate::stats::Lane;
@@ -29,10 +29,13 @@ impl DeviceAllocator {
     pub(super) fn report(
         &self,
         state: MutexGuard<'_, State>,
-        requested: usize,
+        request: &Request,
         alloc_size: usize,
+        tried: Vec<&'static str>,
         code: i32,
     ) -> OomReport {
+        let situation = state.situation(request, alloc_size, tried);
+        let requested = request.requested;
         let limit = state.limit;
         let allocated = state.stats.blocks.current(Lane::AllocatedBytes) as usize;
         let active = state.stats.blocks.active_bytes() as usize;
@@ -50,7 +53,7 @@ impl DeviceAllocator {
             "NPU out of memory. Tried to allocate {} (NPU {}; {} total capacity; {} already allocated; \
              {} current active; {} free; {allowed}{} reserved in total by PyTorch).\
              If reserved memory is >> allocated memory try setting max_split_size_mb to avoid \
-             fragmentation.",
+             fragmentation.{}",
             format_size(alloc_size),
             self.id.0,
             format_size(info.total),
@@ -58,6 +61,7 @@ impl DeviceAllocator {
             format_size(active),
             format_size(info.free),
             format_size(reserved),
+            situation.explain(info),
         );
         OomReport {
             device: self.id,

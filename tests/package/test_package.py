@@ -1,6 +1,7 @@
 """What the installed wheel does."""
 
 import ast
+import gzip
 import pathlib
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "pluggable.py"
@@ -103,6 +104,102 @@ def test_the_pluggable_library(environment):
     status, output, errors = environment.run(code, NPUALLOC_DISABLE="1")
     assert status == 0, errors
     assert "reserved:" in output
+
+
+TRAIN = """
+import torch
+import npualloc
+weight = torch.nn.Parameter(torch.empty(1 << 20, device="npu"))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+side = torch.npu.Stream()
+def step(size):
+    scratch = torch.empty(size, dtype=torch.uint8, device="npu")
+    scratch.record_stream(side)
+    side.synchronize()
+    optimizer.step()
+    torch.npu.synchronize()
+"""
+
+READ = """
+import gzip
+lines = gzip.open({path!r}, "rt").read().splitlines()
+"""
+
+
+def test_a_trace_holds_what_the_program_asked_for(environment, tmp_path):
+    path = str(tmp_path / "t.gz")
+    code = TRAIN + (
+        f"with npualloc.trace({path!r}) as trace:\n"
+        "    npualloc.mark('begin')\n"
+        "    step(5000)\n"
+        "step(6000)\n"
+    ) + READ.format(path=path) + "print({'size': trace.size, 'lines': lines})\n"
+    value = answer(environment, code)
+    assert value["size"] == (tmp_path / "t.gz").stat().st_size
+    lines = value["lines"]
+    assert lines[0] == "# npualloc-trace v1"
+    assert int(lines[1].removeprefix("# capacity ")) == 64 << 30
+    # The weight was there before.
+    assert lines[2:5] == [f"a 0 {4 << 20} 0", "m begin", "a 1 5000 0"]
+    assert "u 1 1" in lines and "f 1" in lines and "m step 1" in lines
+    assert "s *" in lines
+    assert lines.index("u 1 1") < lines.index("f 1")
+    assert not any(line.split()[2:3] == ["6000"] for line in lines)
+
+
+def test_the_environment_records_a_whole_process(environment, tmp_path):
+    path = tmp_path / "t.%p.gz"
+    status, _, errors = environment.run(
+        TRAIN + "step(5000)\ntorch.npu.empty_cache()\n", NPUALLOC_TRACE=str(path)
+    )
+    assert status == 0, errors
+    (written,) = tmp_path.glob("t.*.gz")
+    assert written.name.removeprefix("t.").removesuffix(".gz").isdigit()
+    with gzip.open(written, "rt") as file:
+        lines = file.read().splitlines()
+    sizes = [int(line.split()[2]) for line in lines if line.startswith("a ")]
+    assert 4 << 20 in sizes and 5000 in sizes
+    assert "e" in lines
+
+
+def test_a_request_that_fails_is_in_the_trace(environment, tmp_path):
+    path = tmp_path / "t.gz"
+    code = (
+        "import torch\n"
+        "try:\n"
+        "    torch.empty(1 << 40, dtype=torch.uint8, device='npu')\n"
+        "except torch.OutOfMemoryError as error:\n"
+        "    print(repr(str(error)))\n"
+    )
+    text = answer(environment, code, NPUALLOC_TRACE=str(path))
+    first, *more = text.splitlines()
+    assert first.startswith("NPU out of memory. Tried to allocate 1024.00 GiB (NPU 0; 64.00 GiB")
+    more = "\n".join(more)
+    assert "Tried: a new segment, waiting for the device" in more
+    assert "1024.00 GiB together, more than the 64.00 GiB there are" in more
+    # It records already.
+    assert "NPUALLOC_TRACE" not in more
+    with gzip.open(path, "rt") as file:
+        lines = file.read().splitlines()
+    number = 1 << 40
+    at = lines.index(f"m out of memory: {number} bytes")
+    assert lines[at + 1].split()[2] == str(number)
+    assert lines[at + 2] == "f " + lines[at + 1].split()[1]
+
+
+def test_a_trace_that_cannot_be_written(environment, tmp_path):
+    code = TRAIN + (
+        "try:\n"
+        "    npualloc.trace('/no/such/place')\n"
+        "except RuntimeError as error:\n"
+        "    print(repr(str(error)))\n"
+    )
+    assert "/no/such/place" in answer(environment, code)
+    status, output, errors = environment.run(
+        TRAIN + "step(5000)\nprint('done')\n", NPUALLOC_TRACE="/no/such/place"
+    )
+    assert (status, output.strip()) == (0, "done"), errors
+    assert "/no/such/place" in errors
 
 
 def test_zz_uninstalling_leaves_torch_as_it_was(environment):

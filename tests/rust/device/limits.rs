@@ -42,13 +42,24 @@ fn out_of_memory_says_so_and_changes_nothing() {
         (report.alloc_size, report.device_total),
         (62 * MIB, 64 * MIB)
     );
+    let text = error.to_string();
+    let (first, rest) = text.split_once('\n').expect("more than one line");
     assert_eq!(
-        error.to_string(),
+        first,
         "NPU out of memory. Tried to allocate 62.00 MiB (NPU 0; 64.00 MiB total capacity; \
          30.00 MiB already allocated; 30.00 MiB current active; 34.00 MiB free; \
          30.00 MiB reserved in total by PyTorch).If reserved memory is >> allocated memory try \
          setting max_split_size_mb to avoid fragmentation."
     );
+    for line in [
+        "have 0 bytes free, the longest run 0 bytes",
+        "stream 0x0, default pool: 30.00 MiB reserved (30.00 MiB live, 0 bytes waiting",
+        "Outside of this allocator 0 bytes",
+        "Tried: a new segment, waiting for the device and returning all that is idle.",
+        "90.00 MiB together, more than the 64.00 MiB there are",
+    ] {
+        assert!(rest.contains(line), "{line} in {rest}");
+    }
     let (stats, _) = device.stats();
     assert_eq!((stats.num_ooms, stats.num_alloc_retries), (1, 1));
     device.check_consistency().expect("consistent");

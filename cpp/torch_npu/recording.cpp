@@ -1,0 +1,116 @@
+#include "recording.h"
+
+#include <cstdlib>
+#include <mutex>
+#include <stdexcept>
+
+#include "npu_allocator.h"
+#include "rust/cxx.h"
+
+namespace npualloc::torch_npu_plugin::recording {
+
+constinit std::atomic<const ffi::Recorder*> recorder{nullptr};
+
+namespace {
+
+// Serialises start and stop.
+std::mutex& switching() {
+  static auto* mutex = new std::mutex;
+  return *mutex;
+}
+
+int first_device() {
+  int device = 0;
+  return c10_npu::GetDevice(&device) == ACL_ERROR_NONE ? device : 0;
+}
+
+const ffi::Recorder* under_way() { return recorder.load(std::memory_order_acquire); }
+
+}  // namespace
+
+void start(NpuAllocator& allocator, const std::string& path) {
+  const std::lock_guard<std::mutex> lock(switching());
+  if (under_way() != nullptr)
+    throw std::runtime_error("npualloc: a trace is being written already");
+  if (!allocator.initialized()) {
+    throw std::runtime_error(
+        "npualloc: the NPU is not initialised yet; set NPUALLOC_TRACE instead");
+  }
+  try {
+    auto started =
+        ffi::start_recording(allocator.core(), first_device(), rust::Str(path.data(), path.size()));
+    recorder.store(started.into_raw(), std::memory_order_release);
+  } catch (const rust::Error& error) {
+    throw std::runtime_error(std::string("npualloc: no trace: ") + error.what());
+  }
+  allocator.recording_changed();
+  // What is left is written when the process ends.
+  static const int registered = std::atexit([] {
+    try {
+      if (under_way() != nullptr) stop(*the_allocator.load());
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+    }
+  });
+  (void)registered;
+}
+
+std::uint64_t stop(NpuAllocator& allocator) {
+  const std::lock_guard<std::mutex> lock(switching());
+  const ffi::Recorder* ending = under_way();
+  if (ending == nullptr) throw std::runtime_error("npualloc: no trace is being written");
+  recorder.store(nullptr, std::memory_order_release);
+  allocator.recording_changed();
+  try {
+    return ending->finish();
+  } catch (const rust::Error& error) {
+    throw std::runtime_error(std::string("npualloc: the trace is incomplete: ") + error.what());
+  }
+}
+
+void mark(const std::string& label) {
+  const ffi::Recorder* current = under_way();
+  if (current == nullptr) throw std::runtime_error("npualloc: no trace is being written");
+  // Bytes that are no UTF-8 become marks of their own.
+  current->mark(rust::String::lossy(label));
+}
+
+void follow_environment(NpuAllocator& allocator) {
+  static std::atomic<bool> first{true};
+  const char* path = std::getenv("NPUALLOC_TRACE");
+  if (path == nullptr || *path == '\0' || !first.exchange(false)) return;
+  try {
+    start(allocator, path);
+  } catch (const std::exception& error) {
+    TORCH_WARN(error.what());
+  }
+}
+
+void allocated(const ffi::Allocator& core, int device, std::uintptr_t addr, std::size_t bytes,
+               aclrtStream stream) {
+  if (const ffi::Recorder* current = under_way()) {
+    current->allocated(core, device, addr, bytes, reinterpret_cast<std::uintptr_t>(stream));
+  }
+}
+
+void freed(std::uintptr_t addr) {
+  if (const ffi::Recorder* current = under_way()) current->freed(addr);
+}
+
+void used(std::uintptr_t addr, aclrtStream stream) {
+  if (const ffi::Recorder* current = under_way()) {
+    current->used(addr, reinterpret_cast<std::uintptr_t>(stream));
+  }
+}
+
+void emptied(int device) {
+  if (const ffi::Recorder* current = under_way()) current->emptied(device);
+}
+
+void synchronized(aclrtStream stream, bool everything) {
+  if (const ffi::Recorder* current = under_way()) {
+    current->synchronized(reinterpret_cast<std::uintptr_t>(stream), everything);
+  }
+}
+
+}  // namespace npualloc::torch_npu_plugin::recording

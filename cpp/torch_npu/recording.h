@@ -1,0 +1,42 @@
+// NPUALLOC_TRACE: what the program asks of the allocator, written to a file (src/record).
+//
+// While a recording is under way, requests take the long way (npu_allocator.h), which asks `on()`.
+// The short way knows nothing of it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "pch.h"
+
+namespace npualloc::torch_npu_plugin {
+
+class NpuAllocator;
+
+namespace recording {
+
+// Never destroyed: another thread may be about to use it.
+extern std::atomic<const ffi::Recorder*> recorder;
+
+inline bool on() { return recorder.load(std::memory_order_relaxed) != nullptr; }
+
+// What NPUALLOC_TRACE asks for, once. Failures are warnings.
+void follow_environment(NpuAllocator& allocator);
+
+// Each throws std::runtime_error with a text for people.
+void start(NpuAllocator& allocator, const std::string& path);
+void mark(const std::string& label);
+// Gives the number of bytes written.
+std::uint64_t stop(NpuAllocator& allocator);
+
+// No effect without a recording. `addr` is 0 where memory ran out.
+void allocated(const ffi::Allocator& core, int device, std::uintptr_t addr, std::size_t bytes,
+               aclrtStream stream);
+void freed(std::uintptr_t addr);
+void used(std::uintptr_t addr, aclrtStream stream);
+void emptied(int device);
+void synchronized(aclrtStream stream, bool everything);
+
+}  // namespace recording
+}  // namespace npualloc::torch_npu_plugin
