@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 
+#include "npualloc/allocator.h"
 #include "pch.h"
 
 namespace npualloc::torch_npu_plugin {
@@ -21,7 +22,7 @@ extern std::atomic<const ffi::Recorder*> recorder;
 
 inline bool on() { return recorder.load(std::memory_order_relaxed) != nullptr; }
 
-// What NPUALLOC_TRACE asks for, once. Failures are warnings.
+// What NPUALLOC_TRACE asks for, once. A failure is told on the standard error.
 void follow_environment(NpuAllocator& allocator);
 
 // Each throws std::runtime_error with a text for people.

@@ -123,16 +123,17 @@ impl Search<'_> {
                 all.extend(scores);
             }
         }
-        // Stable: among equals the simpler one, which was looked at earlier, stays first.
-        all.sort_by(|a, b| {
-            if self.is_better(a, b) {
-                std::cmp::Ordering::Less
-            } else if self.is_better(b, a) {
-                std::cmp::Ordering::Greater
-            } else {
-                std::cmp::Ordering::Equal
+        all.sort_by_key(|one| self.cost(one));
+        // Of those that are as good as the best, the simplest: fewest settings, then as it was found.
+        if let Some(best) = all.first().map(|one| self.cost(one)) {
+            let good = |one: &Scored| self.cost(one) < best.saturating_add(self.grain(best));
+            let simplest = (0..all.len())
+                .filter(|index| good(&all[*index]))
+                .min_by_key(|index| all[*index].conf.matches(':').count());
+            if let Some(index) = simplest {
+                all[..=index].rotate_right(1);
             }
-        });
+        }
         Ok(all)
     }
 
@@ -177,16 +178,25 @@ impl Search<'_> {
         })
     }
 
-    /// By the goal; a capacity counts as less only when the difference was resolved.
-    fn is_better(&self, a: &Scored, b: &Scored) -> bool {
+    /// What is to be least.
+    fn cost(&self, one: &Scored) -> u64 {
         match self.goal {
-            Goal::Memory => {
-                let grain = runs::resolution(self.trace);
-                let steps = |s: &Scored| s.least_capacity.map_or(u64::MAX, |bytes| bytes / grain);
-                steps(a) < steps(b)
-            }
-            Goal::Stalls => a.stall_ns.unwrap_or(u64::MAX) < b.stall_ns.unwrap_or(u64::MAX),
+            Goal::Memory => one.least_capacity.unwrap_or(u64::MAX),
+            Goal::Stalls => one.stall_ns.unwrap_or(u64::MAX),
         }
+    }
+
+    /// A difference that is worth a setting: 0.5 % of the live bytes, or 1 % of a time.
+    fn grain(&self, cost: u64) -> u64 {
+        match self.goal {
+            Goal::Memory => self.trace.peak_live / 200,
+            Goal::Stalls => cost / 100,
+        }
+    }
+
+    fn is_better(&self, a: &Scored, b: &Scored) -> bool {
+        let (a, b) = (self.cost(a), self.cost(b));
+        a < b && b - a >= self.grain(b)
     }
 }
 

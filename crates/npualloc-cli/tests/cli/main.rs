@@ -3,6 +3,7 @@
 mod bad_input;
 mod browser;
 mod commands;
+mod docs;
 mod report;
 mod snapshots;
 mod traces;

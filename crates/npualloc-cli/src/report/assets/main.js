@@ -44,7 +44,7 @@ function showFailure(tables, choose) {
   box.replaceChildren(
     element('p', {}, element('strong', {}, 'Memory ran out '), `at event ${number(oom.at)}: ${bytes(oom.requested)} asked for on stream ${oom.stream}. `, jump),
     element('p', {}, `That stream has ${bytes(free)} free in its pool, the longest run ${bytes(largest)}; ${bytes(sum.reserved - sum.live)} of the ${bytes(sum.reserved)} reserved are not live; the device has ${bytes(rest)} left.`),
-    element('p', { class: 'quiet' }, oom.message),
+    element('p', { class: 'quiet message' }, oom.message),
   );
 }
 
