@@ -132,7 +132,10 @@ fn advice_is_a_line_to_paste_and_holds_what_it_promises() {
     let all = stalls["candidates"].as_array().expect("candidates");
     let times: Vec<_> = all.iter().map(|one| one["stall_ns"].as_u64()).collect();
     let known: Vec<_> = times.iter().flatten().collect();
-    assert!(known.is_sorted(), "{times:?}");
+    // The first may be simpler settings that are as good within 1 %.
+    assert!(known[1..].is_sorted(), "{times:?}");
+    let least = **known.iter().min().expect("some complete");
+    assert!(*known[0] <= least + least / 100, "{times:?}");
     assert!(
         times[..known.len()].iter().all(Option::is_some),
         "{times:?}"
