@@ -58,8 +58,22 @@ impl std::hash::Hasher for Mix {
 impl State {
     /// Whether a page whose last use was this may serve a stream at another address.
     pub(super) fn may_serve(&self, used: LastUse, stream: StreamKey) -> bool {
-        used.tick <= self.fences.completed(used.stream)
-            || (self.aliasing == Some(true) && used.stream == stream)
+        self.fences.passed(used) || (self.aliasing == Some(true) && used.stream == stream)
+    }
+
+    /// Takes up to `count` of the idle handles of a size that a stream may have and `choose` agrees to.
+    pub(super) fn take_idle(
+        &mut self,
+        page_size: usize,
+        count: usize,
+        stream: StreamKey,
+        choose: impl Fn(PhysicalHandle) -> bool,
+    ) -> Vec<(PhysicalHandle, Option<LastUse>)> {
+        let (fences, aliasing) = (&self.fences, self.aliasing == Some(true));
+        self.pages.take(page_size, count, |handle, used| {
+            let may = |used| fences.passed(used) || (aliasing && used.stream == stream);
+            used.is_none_or(may) && choose(handle)
+        })
     }
 
     /// The pages of free blocks and the idle ones that a request could have without waiting, where any
@@ -105,22 +119,23 @@ impl State {
         }
         self.stale += handles.len();
         self.ladder.pages_lent += handles.len() as u64;
-        self.count_pages(id, lent, Action::SegmentUnmap);
+        let context = self.history.segments.get(&segment).cloned();
+        self.count_pages(id, lent, Action::SegmentUnmap, context);
         self.settle(id);
         handles
     }
 
     /// Gives pages of a busy block the memory back that their left mappings lead to, where nobody uses it
-    /// now. Takes those pages out of `wanted` (page, address); returns their number.
+    /// now. Takes those pages out of `wanted` (page, address).
     pub(super) fn revive(
         &mut self,
         busy: BlockId,
         request: &Request,
         wanted: &mut Vec<(usize, usize)>,
-    ) -> usize {
+    ) {
         let segment = self.arena[busy].segment;
         let Some(pages) = self.pages_of(busy).filter(|_| self.stale > 0) else {
-            return 0;
+            return;
         };
         let page_size = pages.page_size();
         let mut places: HashMap<PhysicalHandle, usize, BuildMix> = wanted
@@ -128,19 +143,15 @@ impl State {
             .filter_map(|&(page, _)| Some((pages.stale(page)?.handle, page)))
             .collect();
         if places.is_empty() {
-            return 0;
+            return;
         }
         let mut revived = Vec::new();
         let mut latest = None;
         let mut note = |at: u64| latest = Some(latest.map_or(at, |latest: u64| latest.max(at)));
         // From the pool of idle pages.
         let stream = request.stream;
-        let (completed, allowed) = (&self.fences, self.aliasing == Some(true));
-        let idle = self.pages.take(page_size, places.len(), |handle, used| {
-            let over = |used: LastUse| {
-                used.tick <= completed.completed(used.stream) || (allowed && used.stream == stream)
-            };
-            places.contains_key(&handle) && used.is_none_or(over)
+        let idle = self.take_idle(page_size, places.len(), stream, |handle| {
+            places.contains_key(&handle)
         });
         for (handle, used) in idle {
             revived.extend(places.remove(&handle));
@@ -179,45 +190,18 @@ impl State {
         }
         self.stale -= revived.len();
         self.ladder.pages_revived += revived.len() as u64;
-        self.count_pages(busy, &revived, Action::SegmentMap);
+        let context = self.history.segments.get(&segment).cloned();
+        self.count_pages(busy, &revived, Action::SegmentMap, context);
         if let Some(latest) = latest {
             self.used_until(busy, latest);
         }
         wanted.retain(|(page, _)| revived.binary_search(page).is_err());
-        revived.len()
     }
 
     /// Memory of a busy block counts as freed at `tick`, if not later.
     pub(super) fn used_until(&mut self, busy: BlockId, tick: u64) {
         let since = self.arena[busy].free_since;
         self.arena[busy].free_since = self.later(since, tick as u32);
-    }
-
-    /// Counts pages, in ascending order, that a block gained or lost without the driver.
-    fn count_pages(&mut self, id: BlockId, changed: &[usize], action: Action) {
-        let (segment, list) = (self.arena[id].segment, self.arena[id].list);
-        let Some(pages) = self.pages_of(id) else {
-            return;
-        };
-        let page_size = pages.page_size();
-        let runs: Vec<(usize, usize)> = changed
-            .chunk_by(|one, next| one + 1 == *next)
-            .map(|run| (pages.addr_of(run[0]), run.len() * page_size))
-            .collect();
-        let bytes = (changed.len() * page_size) as i64;
-        let (small, pool) = (self.lists[list].small, self.lists[list].pool);
-        let mapped = action == Action::SegmentMap;
-        if mapped {
-            self.stats.reserved_bytes.increase(small, bytes);
-        } else {
-            self.stats.reserved_bytes.decrease(small, bytes);
-        }
-        self.pools
-            .count_mapped(pool, small, if mapped { bytes } else { -bytes });
-        for (addr, size) in runs {
-            let context = self.history.segments.get(&segment).cloned();
-            self.trace_range(action, list, addr, size, context);
-        }
     }
 
     /// The unmapped block that holds an address.

@@ -211,19 +211,11 @@ impl DeviceAllocator {
     }
 
     fn take_idle(&self, state: &mut State, request: &Request, got: &mut Gathered) {
-        let fences = &state.fences;
-        let within_stream = state.aliasing == Some(true);
-        let over = |used: LastUse| {
-            used.tick <= fences.completed(used.stream)
-                || (within_stream && used.stream == request.stream)
-        };
-        let idle = state.pages.take(got.page_size, got.missing(), |_, used| {
-            used.is_none_or(over)
-        });
+        let (page_size, missing) = (got.page_size, got.missing());
+        let idle = state.take_idle(page_size, missing, request.stream, |_| true);
         state.growing += idle.len() * got.page_size;
         for (handle, used) in idle {
-            let over = |used: &LastUse| used.tick <= state.fences.completed(used.stream);
-            got.add(handle, used.filter(|used| !over(used)));
+            got.add(handle, used.filter(|used| !state.fences.passed(*used)));
         }
     }
 
@@ -299,7 +291,7 @@ impl DeviceAllocator {
             if state.leaves_mappings(got.page_size) {
                 let start = donor.range.end - got.missing().min(donor.pages());
                 let lent: Vec<usize> = (start..donor.range.end).collect();
-                let over = donor.freed <= state.fences.completed(donor.stream);
+                let over = state.fences.passed(donor.last_use());
                 for handle in state.lend(donor.block, &lent) {
                     got.add(handle, (!over).then(|| donor.last_use()));
                     state.growing += got.page_size;

@@ -193,21 +193,16 @@ impl State {
         if mapped.is_empty() {
             return;
         }
-        let (segment, list) = (self.arena[busy].segment, self.arena[busy].list);
-        let small = self.lists[list].small;
-        let Some(pages) = self.pages_mut(segment) else {
+        let segment = self.arena[busy].segment;
+        let Some(table) = self.pages_mut(segment) else {
             return;
         };
         for (page, handle) in mapped {
-            pages.set(*page, *handle);
+            table.set(*page, *handle);
         }
-        let (addr, page_size) = (pages.addr_of(mapped[0].0), pages.page_size());
-        let bytes = mapped.len() * page_size;
-        self.stats.reserved_bytes.increase(small, bytes as i64);
+        let pages: Vec<usize> = mapped.iter().map(|(page, _)| *page).collect();
         self.stats.num_device_alloc += 1;
-        let pool = self.lists[list].pool;
-        self.pools.count_mapped(pool, small, bytes as i64);
-        self.trace_range(Action::SegmentMap, list, addr, bytes, context.cloned());
+        self.count_pages(busy, &pages, Action::SegmentMap, context.cloned());
         if let Some(context) = context
             && self.history.active
         {

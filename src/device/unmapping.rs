@@ -122,7 +122,7 @@ impl DeviceAllocator {
         let guarded = &mut **state;
         let fences = &guarded.fences;
         let mut idle = guarded.pages.take(page_size, count, |_, used| {
-            used.is_none_or(|used| used.tick <= fences.completed(used.stream))
+            used.is_none_or(|used| fences.passed(used))
         });
         // A handle must be mapped nowhere.
         if state.stale > 0 {
@@ -221,8 +221,7 @@ impl State {
         if unmapped.is_empty() {
             return;
         }
-        let (segment, list) = (self.arena[busy].segment, self.arena[busy].list);
-        let small = self.lists[list].small;
+        let segment = self.arena[busy].segment;
         let Some(pages) = self.pages_mut(segment) else {
             return;
         };
@@ -230,15 +229,11 @@ impl State {
             .iter()
             .filter_map(|page| Some((pages.clear(*page)?, None)))
             .collect();
-        let (addr, page_size) = (pages.addr_of(unmapped[0]), pages.page_size());
-        let bytes = handles.len() * page_size;
+        let page_size = pages.page_size();
         self.keep_idle(page_size, handles);
-        self.stats.reserved_bytes.decrease(small, bytes as i64);
         self.stats.num_device_free += 1;
         self.ladder.pages_unmapped += unmapped.len() as u64;
-        let pool = self.lists[list].pool;
-        self.pools.count_mapped(pool, small, -(bytes as i64));
         let context = self.history.segments.get(&segment).cloned();
-        self.trace_range(Action::SegmentUnmap, list, addr, bytes, context);
+        self.count_pages(busy, unmapped, Action::SegmentUnmap, context);
     }
 }

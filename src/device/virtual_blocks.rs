@@ -223,6 +223,38 @@ impl State {
         self.segments.get_mut(segment)?.pages.as_mut()
     }
 
+    /// Counts pages, in ascending order, that a block gained or lost, and traces each run of them.
+    pub fn count_pages(
+        &mut self,
+        id: BlockId,
+        changed: &[usize],
+        action: Action,
+        context: Option<Arc<Context>>,
+    ) {
+        let list = self.arena[id].list;
+        let Some(pages) = self.pages_of(id) else {
+            return;
+        };
+        let page_size = pages.page_size();
+        let runs: Vec<(usize, usize)> = changed
+            .chunk_by(|one, next| one + 1 == *next)
+            .map(|run| (pages.addr_of(run[0]), run.len() * page_size))
+            .collect();
+        let bytes = (changed.len() * page_size) as i64;
+        let (small, pool) = (self.lists[list].small, self.lists[list].pool);
+        let mapped = action == Action::SegmentMap;
+        if mapped {
+            self.stats.reserved_bytes.increase(small, bytes);
+        } else {
+            self.stats.reserved_bytes.decrease(small, bytes);
+        }
+        self.pools
+            .count_mapped(pool, small, if mapped { bytes } else { -bytes });
+        for (addr, size) in runs {
+            self.trace_range(action, list, addr, size, context.clone());
+        }
+    }
+
     /// Appends a trace entry about a range of a virtual segment.
     pub fn trace_range(
         &mut self,

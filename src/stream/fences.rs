@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use crate::driver::EventHandle;
 use crate::ids::StreamKey;
+use crate::page::LastUse;
 
 /// Events outstanding for one stream at the most; a newer one tells more than those before it.
 const MAX_OUTSTANDING: usize = 8;
@@ -53,6 +54,11 @@ impl Fences {
     pub fn completed(&self, stream: StreamKey) -> u64 {
         let own = self.find(stream).map_or(0, |fences| fences.completed);
         own.max(self.all)
+    }
+
+    /// Whether a last use is over for everybody.
+    pub fn passed(&self, used: LastUse) -> bool {
+        used.tick <= self.completed(used.stream)
     }
 
     /// The clock when the stream's latest event was recorded.

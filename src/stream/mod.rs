@@ -1,5 +1,5 @@
 //! Streams and time: which streams use a block, and the events that must complete before it may be
-//! reused. Bookkeeping only: no driver; depends on ids and the driver's value types.
+//! reused. Bookkeeping only: no driver; depends on ids, pages and the driver's value types.
 
 mod fences;
 mod pending;

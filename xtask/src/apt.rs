@@ -18,6 +18,7 @@ pub enum Need {
     GTest,
     ClangFormat,
     Valgrind,
+    Chromium,
 }
 
 impl Need {
@@ -30,6 +31,7 @@ impl Need {
             Self::GTest => &["libgtest-dev", "libgmock-dev"],
             Self::ClangFormat => &["clang-format"],
             Self::Valgrind => &["valgrind"],
+            Self::Chromium => &["chromium"],
         }
     }
 
@@ -41,6 +43,7 @@ impl Need {
             Self::GTest => "GoogleTest's headers and libraries",
             Self::ClangFormat => "clang-format",
             Self::Valgrind => "valgrind",
+            Self::Chromium => "chromium",
         }
     }
 
@@ -58,6 +61,7 @@ impl Need {
             }
             Self::ClangFormat => in_path("clang-format"),
             Self::Valgrind => in_path("valgrind"),
+            Self::Chromium => in_path("chromium"),
         }
     }
 }

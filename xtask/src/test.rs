@@ -68,6 +68,10 @@ fn each_torch(arguments: &TestArgs, mut run: impl FnMut(&Torch) -> Result<()>) -
 fn rust(project: &Project, rest: &[OsString], summary: &mut Summary) -> Result<()> {
     // cxx-build compiles C++.
     apt::ensure(&[Need::Cxx])?;
+    if let Err(reason) = apt::ensure(&[Need::Chromium]) {
+        let skipped = vec![format!("skipped: {reason}")];
+        summary.add("reports in a browser", true, skipped);
+    }
     let cargo = |arguments: &[&str]| {
         let mut command = Command::new(Project::cargo());
         command.current_dir(&project.root).args(arguments);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ascendcl::Config;
-use ascendcl::model::cost::{CALL_KINDS, CallKind};
+use ascendcl::model::cost::{CALL_KINDS, CallKind, MEMORY_CALLS};
 use npualloc::config::Settings;
 use npualloc::device::DeviceAllocator;
 use npualloc::driver::StreamToken;
@@ -80,16 +80,6 @@ pub struct Outcome {
     pub real_ns_per_event: f64,
 }
 
-const MEMORY_CALLS: &[CallKind] = &[
-    CallKind::Malloc,
-    CallKind::Free,
-    CallKind::ReserveAddress,
-    CallKind::ReleaseAddress,
-    CallKind::MallocPhysical,
-    CallKind::FreePhysical,
-    CallKind::Map,
-    CallKind::Unmap,
-];
 const WAITS: &[CallKind] = &[
     CallKind::SyncDevice,
     CallKind::SyncEvent,
@@ -184,7 +174,7 @@ pub fn replay_observed(
             outcome.peak_held = held;
             if held > watermark {
                 watermark = held + held / 100;
-                outcome.late_calls = device.with_sim(|sim| count(sim, MEMORY_CALLS).0);
+                outcome.late_calls = device.with_sim(|sim| count(sim, &MEMORY_CALLS).0);
             }
         }
     }
@@ -195,7 +185,7 @@ pub fn replay_observed(
     outcome.peak_active = stats.active_bytes.aggregate().peak as u64;
     outcome.retries = stats.num_alloc_retries as u64;
     device.with_sim(|sim| {
-        let (calls, ns) = count(sim, MEMORY_CALLS);
+        let (calls, ns) = count(sim, &MEMORY_CALLS);
         outcome.memory_calls = calls;
         outcome.memory_ns = ns;
         outcome.late_calls = calls - outcome.late_calls;

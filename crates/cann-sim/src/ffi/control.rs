@@ -12,7 +12,7 @@ use super::operator::launch;
 use super::{put, required, text};
 use crate::host_calls;
 use crate::model::config::{Alias, MAX_CAPACITY};
-use crate::model::cost::{CallKind, kind_by_name};
+use crate::model::cost::{CallKind, MEMORY_CALLS, kind_by_name};
 use crate::model::error::{Result, fail};
 use crate::model::fault::FaultPlan;
 use crate::model::sim::Sim;
@@ -99,19 +99,6 @@ pub struct Memory {
     pub peakUsed: u64,
     pub calls: u64,
 }
-
-/// Calls that obtain, return, map or unmap device memory.
-const MEMORY_CALLS: [CallKind; 9] = [
-    CallKind::Malloc,
-    CallKind::Free,
-    CallKind::ReserveAddress,
-    CallKind::ReleaseAddress,
-    CallKind::MallocPhysical,
-    CallKind::FreePhysical,
-    CallKind::Map,
-    CallKind::Unmap,
-    CallKind::SetAccess,
-];
 
 /// `cannSimGetMemory`
 #[unsafe(no_mangle)]

@@ -78,6 +78,19 @@ call_kinds! {
     Other "other" 100 0;
 }
 
+/// Calls that obtain, return, map or unmap device memory.
+pub const MEMORY_CALLS: [CallKind; 9] = [
+    CallKind::Malloc,
+    CallKind::Free,
+    CallKind::ReserveAddress,
+    CallKind::ReleaseAddress,
+    CallKind::MallocPhysical,
+    CallKind::FreePhysical,
+    CallKind::Map,
+    CallKind::Unmap,
+    CallKind::SetAccess,
+];
+
 /// Size of a huge page, the unit of the per-page costs.
 pub const PAGE: u64 = 2 << 20;
 

@@ -3,31 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Chromium's path; installs it where that is allowed. The reason where it is not there.
-pub fn chromium() -> Result<PathBuf, String> {
-    let find = || {
-        std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
-            .map(|directory| directory.join("chromium"))
-            .find(|path| path.is_file())
-    };
-    if let Some(path) = find() {
-        return Ok(path);
+/// Chromium's path. Where it is missing the test is skipped; `cargo xtask test` installs it, or says why not.
+pub fn chromium() -> Option<PathBuf> {
+    let found = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+        .map(|directory| directory.join("chromium"))
+        .find(|path| path.is_file());
+    if found.is_none() {
+        println!("skipped: chromium is not installed");
     }
-    let id = Command::new("id").arg("-u").output();
-    if id.is_ok_and(|id| id.stdout.trim_ascii() == b"0") {
-        let installed = Command::new("apt-get")
-            .args([
-                "-qq",
-                "install",
-                "--yes",
-                "--no-install-recommends",
-                "chromium",
-            ])
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .output();
-        return find().ok_or_else(|| format!("chromium can't be installed: {installed:?}"));
-    }
-    Err("chromium is not installed, and only root may install it".into())
+    found
 }
 
 /// Runs Chromium on a page with some more flags.

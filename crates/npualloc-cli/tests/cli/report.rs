@@ -85,12 +85,8 @@ fn nothing_is_left_behind_when_there_is_no_page() {
 
 #[test]
 fn a_browser_draws_half_a_million_events_and_agrees_with_the_replay() {
-    let chromium = match chromium() {
-        Ok(path) => path,
-        Err(reason) => {
-            println!("skipped: {reason}");
-            return;
-        }
+    let Some(chromium) = chromium() else {
+        return;
     };
     let files = Files::new();
     let (trace, peak) = training(500_000);
@@ -134,12 +130,8 @@ fn a_browser_draws_half_a_million_events_and_agrees_with_the_replay() {
 
 #[test]
 fn a_browser_shows_the_moment_memory_ran_out() {
-    let chromium = match chromium() {
-        Ok(path) => path,
-        Err(reason) => {
-            println!("skipped: {reason}");
-            return;
-        }
+    let Some(chromium) = chromium() else {
+        return;
     };
     let files = Files::new();
     let trace = files.write("t", growing());
