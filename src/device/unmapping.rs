@@ -127,7 +127,12 @@ impl DeviceAllocator {
         // A handle must be mapped nowhere.
         if state.stale > 0 {
             let handles = idle.iter().map(|(handle, _)| *handle).collect();
-            if let Err(error) = self.drop_stale(state, Some(&handles)) {
+            // They are this thread's while the lock is released, and still memory of the process.
+            let held = idle.len() * page_size;
+            state.growing += held;
+            let dropped = self.drop_stale(state, Some(&handles));
+            state.growing -= held;
+            if let Err(error) = dropped {
                 state.keep_idle(page_size, idle);
                 return Err(error);
             }
