@@ -22,6 +22,20 @@ pub enum AllocError {
         /// The address as given.
         addr: usize,
     },
+    /// As [`Self::InvalidPointer`], with what the debug mode knows of the address.
+    #[error("invalid device pointer: {addr:#x}\n{history}")]
+    ExplainedPointer {
+        /// The address as given.
+        addr: usize,
+        /// What the address was.
+        history: String,
+    },
+    /// The debug mode found that memory was written which should not have been.
+    #[error("npualloc: {text}")]
+    Damage {
+        /// What was written, and the blocks concerned.
+        text: String,
+    },
     /// The device index is out of range, or `init` was not called for it.
     #[error("Invalid device argument {device}: did you call init?")]
     InvalidDevice {

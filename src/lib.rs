@@ -17,6 +17,7 @@
 //! | [`history`] | trace entries, the client's contexts |
 //! | [`record`] | what a program asks for, written to a file |
 //! | [`device`] | one device's state machine: allocate, free, reclaim, report |
+//! | [`debug`] | opt-in checks of contents, histories of blocks |
 //! | [`registry`] | all devices; address → owner |
 //! | [`bridge`] | the C++ boundary |
 #![deny(unsafe_code)]
@@ -26,6 +27,7 @@ pub mod block;
 #[allow(unsafe_code, missing_docs)]
 pub mod bridge;
 pub mod config;
+pub mod debug;
 pub mod device;
 pub mod driver;
 pub mod error;

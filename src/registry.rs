@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::config::Settings;
-use crate::device::{BlockHandle, BlockView, DeviceAllocator};
+use crate::config::{DebugOptions, Settings};
+use crate::debug::{Debug, WatchedDriver};
+use crate::device::{BlockHandle, BlockView, Checkpoint, DeviceAllocator, Restored};
 use crate::driver::{Driver, StreamToken};
 use crate::error::{AllocError, Result};
 use crate::history::Context;
@@ -23,11 +24,31 @@ pub struct Registry {
     count: AtomicI32,
     owners: Owners,
     exiting: AtomicBool,
+    /// The checks of the debug mode. With them no request takes the hot path.
+    debug: Option<Arc<Debug>>,
 }
 
 impl Registry {
     /// A registry without devices. `pad` bytes are added to every request before rounding.
     pub fn new(driver: Arc<dyn Driver>, settings: Settings, pad: usize) -> Self {
+        Self::with_debug(driver, settings, pad, DebugOptions::default())
+    }
+
+    /// As [`Self::new`], with checks of what the program does.
+    pub fn with_debug(
+        driver: Arc<dyn Driver>,
+        settings: Settings,
+        pad: usize,
+        options: DebugOptions,
+    ) -> Self {
+        let debug = options
+            .any()
+            .then(|| Arc::new(Debug::new(options, driver.clone())));
+        let driver = match &debug {
+            Some(debug) if options.poison => Arc::new(WatchedDriver::new(driver, debug.clone())),
+            _ => driver,
+        };
+        let pad = pad + debug.as_ref().map_or(0, |debug| debug.pad());
         Self {
             driver,
             settings: parking_lot::Mutex::new(settings),
@@ -36,6 +57,7 @@ impl Registry {
             count: AtomicI32::new(0),
             owners: Owners::default(),
             exiting: AtomicBool::new(false),
+            debug,
         }
     }
 
@@ -53,6 +75,9 @@ impl Registry {
                 let id = DeviceId(index as u32);
                 let device =
                     DeviceAllocator::new(id, self.driver.clone(), settings.clone(), self.pad)?;
+                if self.debug.is_some() {
+                    device.leave_hot_path();
+                }
                 // The settings lock makes this the only initialiser.
                 let _ = slot.set(device);
             }
@@ -120,7 +145,16 @@ impl Registry {
         if bytes == 0 {
             return Ok(0);
         }
-        device.allocate_in(bytes, stream, pool, context)
+        let Some(debug) = &self.debug else {
+            return device.allocate_in(bytes, stream, pool, context);
+        };
+        debug.raise()?;
+        let addr = device.allocate_in(bytes, stream, pool, context.clone())?;
+        // Another thread can't free it before it knows it.
+        if let Some(block) = device.describe_block(addr) {
+            debug.allocated(device, &block, pool);
+        }
+        Ok(addr)
     }
 
     /// What `ask` answers on the device that owns `addr`; `None` when no device answers.
@@ -155,9 +189,20 @@ impl Registry {
         if addr == 0 {
             return Ok(());
         }
-        let freed = self.ask_owner(addr, |device| {
-            device.deallocate_with(addr, context.clone()).then_some(())
-        });
+        let freed = match &self.debug {
+            None => self.ask_owner(addr, |device| {
+                device.deallocate_with(addr, context.clone()).then_some(())
+            }),
+            Some(debug) => self.ask_owner(addr, |device| {
+                device.describe_block(addr)?;
+                let held = debug.freeing(device, addr);
+                device
+                    .deallocate_with(addr, context.clone())
+                    .then_some(())?;
+                held.map(|held| debug.freed(held));
+                Some(())
+            }),
+        };
         freed.map_or_else(|| self.unknown_pointer(addr), Ok)
     }
 
@@ -183,8 +228,50 @@ impl Registry {
         if self.exiting.load(Ordering::Acquire) {
             Ok(())
         } else {
-            Err(AllocError::InvalidPointer { addr })
+            Err(self.invalid_pointer(addr))
         }
+    }
+
+    #[cold]
+    fn invalid_pointer(&self, addr: usize) -> AllocError {
+        let history = self.debug.as_ref().map(|debug| debug.explain(addr));
+        match history.filter(|history| !history.is_empty()) {
+            Some(history) => AllocError::ExplainedPointer { addr, history },
+            None => AllocError::InvalidPointer { addr },
+        }
+    }
+
+    /// Gives everything that is free in a device's pool back. In the debug mode memory is checked first;
+    /// damage is an error, and nothing is given back then.
+    pub fn empty_cache(&self, device: i32, pool: MempoolId) -> Result<()> {
+        let device = self.device(device)?;
+        if let Some(debug) = &self.debug {
+            debug.check(device);
+            debug.raise()?;
+        }
+        device.empty_cache(pool)
+    }
+
+    /// The debug mode's checks of everything a device holds, after waiting for it; and what was found so
+    /// far. Returns how many bytes were looked at: 0 where no contents are checked.
+    pub fn check_memory(&self, device: i32) -> Result<usize> {
+        let device = self.device(device)?;
+        let Some(debug) = &self.debug else {
+            return Ok(0);
+        };
+        let bytes = debug.check(device);
+        debug.raise()?;
+        Ok(bytes)
+    }
+
+    /// Brings a pool back to a checkpoint.
+    pub fn restore(&self, device: i32, checkpoint: &Checkpoint) -> Result<Restored> {
+        let device = self.device(device)?;
+        let restored = device.restore(checkpoint)?;
+        if let Some(debug) = &self.debug {
+            debug.restored(device, &restored.freed, &restored.allocated);
+        }
+        Ok(restored)
     }
 
     /// Notes that the block at `addr` is used on `stream` too.
@@ -192,7 +279,7 @@ impl Registry {
         self.ask_owner(addr, |device| {
             device.record_stream(addr, stream).then_some(())
         })
-        .ok_or(AllocError::InvalidPointer { addr })
+        .ok_or_else(|| self.invalid_pointer(addr))
     }
 
     /// Takes back a `record_stream`.
@@ -200,7 +287,7 @@ impl Registry {
         self.ask_owner(addr, |device| {
             device.erase_stream(addr, stream).then_some(())
         })
-        .ok_or(AllocError::InvalidPointer { addr })
+        .ok_or_else(|| self.invalid_pointer(addr))
     }
 
     /// As [`Self::erase_stream`] by handle, for a block that may already have been freed.
@@ -224,7 +311,7 @@ impl Registry {
         self.ask_owner(addr, |device| {
             Some((device.id(), device.describe_block(addr)?))
         })
-        .ok_or(AllocError::InvalidPointer { addr })
+        .ok_or_else(|| self.invalid_pointer(addr))
     }
 
     /// The block of a handle: live, or waiting for events.
@@ -256,6 +343,9 @@ impl Registry {
     /// From now on the driver is not called on a free: the runtime is going away with the process.
     pub fn begin_process_exit(&self) {
         self.exiting.store(true, Ordering::Release);
+        if let Some(debug) = &self.debug {
+            debug.begin_process_exit();
+        }
         self.devices().for_each(DeviceAllocator::begin_process_exit);
     }
 

@@ -117,6 +117,7 @@ void throw_c10(Status status, const std::string& message) {
       throw std::invalid_argument(message);
     case Status::ConfigOutOfRange:
       throw std::out_of_range(message);
+    case Status::Damage:
     case Status::ConfigRuntime:
     case Status::InvalidPointer:
     case Status::InvalidDevice:

@@ -63,6 +63,7 @@ Api load(const std::string& library) {
   find.required(api.query_event, "aclrtQueryEventStatus");
   find.required(api.synchronize_event, "aclrtSynchronizeEvent");
   find.optional(api.memcpy, "aclrtMemcpy");
+  find.optional(api.memset, "aclrtMemset");
   find.optional(api.reserve_address, "aclrtReserveMemAddress");
   find.optional(api.release_address, "aclrtReleaseMemAddress");
   find.optional(api.malloc_physical, "aclrtMallocPhysical");

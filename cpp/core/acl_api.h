@@ -40,6 +40,8 @@ struct PhysicalProperties {
   std::uint64_t reserve;
 };
 
+inline constexpr std::int32_t kDeviceToHost = 2;  // ACL_MEMCPY_DEVICE_TO_HOST
+
 struct Api {
   // Always present.
   Code (*set_device)(std::int32_t device);
@@ -60,6 +62,7 @@ struct Api {
   // Null where the runtime lacks them.
   Code (*memcpy)(void* dst, std::size_t dst_max, const void* src, std::size_t count,
                  std::int32_t kind);
+  Code (*memset)(void* ptr, std::size_t max, std::int32_t value, std::size_t count);
   Code (*reserve_address)(void** ptr, std::size_t bytes, std::size_t alignment, void* expected,
                           std::uint64_t flags);
   Code (*release_address)(void* ptr);
@@ -70,6 +73,7 @@ struct Api {
               std::uint64_t flags);
   Code (*unmap)(void* ptr);
 
+  bool has_contents() const noexcept { return memcpy && memset; }
   bool has_virtual_memory() const noexcept {
     return reserve_address && release_address && malloc_physical && free_physical && map && unmap;
   }

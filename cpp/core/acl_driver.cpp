@@ -158,6 +158,23 @@ std::int32_t unmap_fn(void* user, std::int32_t device, std::uintptr_t addr) {
   return on_device(user, device, [&](const Api& api) { return api.unmap(pointer(addr)); });
 }
 
+std::int32_t settle_fn(void* user, std::int32_t device) {
+  return synchronize_device_fn(user, device);
+}
+
+std::int32_t fill_fn(void* user, std::int32_t device, std::uintptr_t addr, std::size_t bytes,
+                     std::uint8_t value) {
+  return on_device(user, device,
+                   [&](const Api& api) { return api.memset(pointer(addr), bytes, value, bytes); });
+}
+
+std::int32_t read_fn(void* user, std::int32_t device, std::uintptr_t addr, std::size_t bytes,
+                     std::uint8_t* into) {
+  return on_device(user, device, [&](const Api& api) {
+    return api.memcpy(into, bytes, pointer(addr), bytes, acl::kDeviceToHost);
+  });
+}
+
 }  // namespace
 
 AclDriver::AclDriver(const std::string& library)
@@ -187,6 +204,11 @@ DriverTable AclDriver::table() const noexcept {
     table.free_physical = &free_physical_fn;
     table.map = &map_fn;
     table.unmap = &unmap_fn;
+  }
+  if (api_->has_contents()) {
+    table.settle = &settle_fn;
+    table.fill = &fill_fn;
+    table.read = &read_fn;
   }
   return table;
 }

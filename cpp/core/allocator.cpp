@@ -6,7 +6,7 @@
 
 namespace npualloc {
 
-static_assert(sizeof(DriverTable) == 23 * sizeof(void*));
+static_assert(sizeof(DriverTable) == 27 * sizeof(void*));
 static_assert(sizeof(StreamToken) == 16);
 static_assert(std::is_trivially_copyable_v<DriverTable>);
 static_assert(std::is_trivially_copyable_v<StreamToken>);
@@ -21,7 +21,8 @@ std::uintptr_t address(const void* ptr) { return reinterpret_cast<std::uintptr_t
 
 rust::Box<ffi::Allocator> make(const DriverTable& table, const AllocatorOptions& options) {
   check(ffi::check_config(options.config));
-  return ffi::new_allocator(table, options.config, options.pad_bytes);
+  check(ffi::check_debug(options.debug));
+  return ffi::new_allocator(table, options.config, options.pad_bytes, options.debug);
 }
 
 }  // namespace
@@ -94,6 +95,12 @@ void Allocator::set_memory_fraction(int device, double fraction) {
 
 void Allocator::apply_settings(std::string_view settings) {
   check(core_->apply_settings(rust::Str(settings.data(), settings.size())));
+}
+
+std::size_t Allocator::check_memory(int device) {
+  const ffi::CountOutcome outcome = core_->check_memory(device);
+  if (outcome.status != Status::Ok) throw_status(outcome.status, outcome.code);
+  return outcome.value;
 }
 
 void Allocator::check_consistency() const {

@@ -23,6 +23,8 @@ void throw_status(Status status, std::int32_t code) {
       throw DriverFailure(status, code, message);
     case Status::NotSupported:
       throw NotSupported(status, code, message);
+    case Status::Damage:
+      throw MemoryDamage(status, code, message);
     case Status::Ok:
     case Status::Internal:
       break;

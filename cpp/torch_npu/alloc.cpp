@@ -64,8 +64,10 @@ void NpuAllocator::init(int device_count) {
     // error.
     const std::string config = environment_config();
     check(ffi::check_config(config));
+    const std::string debug = environment_debug();
+    check(ffi::check_debug(debug));
     auto made = std::make_unique<npualloc::Allocator>(driver_table(),
-                                                      AllocatorOptions{config, pad_bytes()});
+                                                      AllocatorOptions{config, pad_bytes(), debug});
     for (const std::string& settings : early_settings_) {
       check(made->core().apply_settings(rust::Str(settings.data(), settings.size())));
     }

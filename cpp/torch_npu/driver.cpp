@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "debug.h"
 #include "hccl.h"
 #include "host.h"
 #include "ipc.h"
@@ -395,6 +396,7 @@ const DriverTable& driver_table() {
       table.map = &map_fn;
       table.unmap = &unmap_fn;
     }
+    add_debug_functions(table);
     return table;
   }();
   return made;

@@ -21,6 +21,12 @@ NPUALLOC_EXPORT int npualloc_is_registered();
 // the thread's next call).
 NPUALLOC_EXPORT const char* npualloc_check_consistency();
 
+// With NPUALLOC_DEBUG: waits for the device and looks at every red zone and at all poisoned memory
+// (docs/debugging.md). Null, or what was found now or before and not raised yet (valid until the
+// thread's next call). `bytes` (may be null): how many were looked at, 0 where contents are not
+// checked.
+NPUALLOC_EXPORT const char* npualloc_check_memory(int device, uint64_t* bytes);
+
 // How requests were served that no free block fitted: a line "name count" for each rung of the
 // ladder and each source of pages (docs/design.md), for a device that is in use; null otherwise.
 // Valid until the thread's next call.

@@ -114,6 +114,9 @@ const char* told(Call call) {
   try {
     call(*allocator);
     return nullptr;
+  } catch (const c10::Error& error) {
+    text = error.what_without_backtrace();
+    return text.c_str();
   } catch (const std::exception& error) {
     text = error.what();
     return text.c_str();
@@ -162,6 +165,14 @@ const char* npualloc_check_consistency() {
     text = error.what();
     return text.c_str();
   }
+}
+
+const char* npualloc_check_memory(int device, std::uint64_t* bytes) {
+  return told([&](NpuAllocator& allocator) {
+    const auto looked = allocator.core().check_memory(device);
+    allocator.check(looked.status, looked.code);
+    if (bytes != nullptr) *bytes = looked.value;
+  });
 }
 
 const char* npualloc_ladder(int device) {

@@ -20,6 +20,11 @@ std::string environment_config() {
   return generic != nullptr ? generic : "";
 }
 
+std::string environment_debug() {
+  const char* words = std::getenv("NPUALLOC_DEBUG");
+  return words != nullptr ? words : "";
+}
+
 bool force_uncached() {
   static const bool uncached = [] {
     const char* text = std::getenv("PYTORCH_NO_NPU_MEMORY_CACHING");

@@ -9,4 +9,7 @@ namespace npualloc::torch_npu_plugin {
 // c10::Error when both are.
 std::string environment_config();
 
+// The text of NPUALLOC_DEBUG; empty when it is not set.
+std::string environment_debug();
+
 }  // namespace npualloc::torch_npu_plugin

@@ -29,13 +29,15 @@ struct AllocatorOptions {
   std::string config;
   // Added to every request before rounding: 32 where kernels may read past a tensor's end.
   std::size_t pad_bytes = 0;
+  // The text of NPUALLOC_DEBUG (docs/debugging.md); empty: nothing is checked.
+  std::string debug;
 };
 
 class Allocator {
  public:
   // The functions in `table` must keep to the contract of driver_table.h, and `table.user` must
   // live, as long as the process uses this allocator. Throws InvalidArgument for a bad
-  // `options.config`.
+  // `options.config` or `options.debug`.
   explicit Allocator(const DriverTable& table, const AllocatorOptions& options = {});
   ~Allocator() = default;
   Allocator(Allocator&&) noexcept = default;
@@ -89,6 +91,12 @@ class Allocator {
 
   // From now on frees are dropped and the driver is not called: the runtime is going away.
   void begin_process_exit() noexcept { core_->begin_process_exit(); }
+
+  // With AllocatorOptions::debug: waits for the device and looks at every red zone and at all
+  // poisoned memory. Returns how many bytes were looked at, 0 where no contents are checked. Throws
+  // MemoryDamage for what was found now or before and not thrown yet; allocations and empty_cache
+  // do so too.
+  std::size_t check_memory(int device);
 
   // Verifies every invariant; throws InternalError naming the first one broken.
   void check_consistency() const;

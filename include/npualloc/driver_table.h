@@ -72,6 +72,19 @@ struct DriverTable {
   // Called without any allocator lock. Null: memory of virtual segments is reused at another
   // address only after the device has been synchronised.
   int32_t (*event_record_fence)(void* user, int32_t device, uintptr_t event, uintptr_t stream);
+
+  // For the debug mode (AllocatorOptions::debug) only, called without any allocator lock. One of
+  // the first three null: the contents of memory are not checked. Waits until the device has
+  // finished everything submitted so far, host task queue included. Fails with 207000 on a thread
+  // that others would wait for, such as the consumer of that queue.
+  int32_t (*settle)(void* user, int32_t device);
+  // Sets every byte of a range, and waits for it.
+  int32_t (*fill)(void* user, int32_t device, uintptr_t addr, size_t bytes, uint8_t value);
+  // Copies a range to the host, and waits for it.
+  int32_t (*read)(void* user, int32_t device, uintptr_t addr, size_t bytes, uint8_t* into);
+  // Writes the calling thread's stack as text, a line for each frame, innermost first. Returns how
+  // many bytes it wrote: at most `capacity`. Null: histories have no stacks.
+  size_t (*stack)(void* user, uint8_t* into, size_t capacity);
 };
 
 }  // namespace npualloc

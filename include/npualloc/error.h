@@ -64,6 +64,12 @@ class NotSupported : public Error {
   using Error::Error;
 };
 
+// The debug mode found that memory was written past the end of a block, or after it was freed. The
+// text names the blocks.
+class MemoryDamage : public Error {
+  using Error::Error;
+};
+
 // A bug of the allocator, caught at the boundary.
 class InternalError : public Error {
   using Error::Error;

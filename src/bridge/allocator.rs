@@ -8,7 +8,7 @@ use super::ffi::{
     Outcome, PageView, PoolReserved, Status, StreamToken,
 };
 use super::outcome::{OK, guard, outcome, quick};
-use crate::config::Settings;
+use crate::config::{DebugOptions, Settings};
 use crate::driver::foreign::{DriverTable, ForeignDriver};
 use crate::error::AllocError;
 use crate::history::{Context, DropContext, RecordContext};
@@ -35,12 +35,14 @@ pub unsafe fn new_allocator(
     table: &DriverTable,
     config: &str,
     pad_bytes: usize,
+    debug: &str,
 ) -> Result<Box<Allocator>, AllocError> {
     let settings = Settings::parse(config)?;
+    let debug = DebugOptions::parse(debug)?;
     // SAFETY: the caller's promise.
     let driver = unsafe { ForeignDriver::new(*table) };
     let drop_context: DropContext = Arc::new(driver.drop_context());
-    let registry = Registry::new(Arc::new(driver), settings, pad_bytes);
+    let registry = Registry::with_debug(Arc::new(driver), settings, pad_bytes, debug);
     Ok(Box::new(Allocator {
         registry,
         drop_context,
@@ -50,6 +52,13 @@ pub unsafe fn new_allocator(
 pub(super) fn check_config(config: &str) -> Outcome {
     outcome(|| {
         Settings::parse(config)?;
+        Ok(())
+    })
+}
+
+pub(super) fn check_debug(words: &str) -> Outcome {
+    outcome(|| {
+        DebugOptions::parse(words)?;
         Ok(())
     })
 }
@@ -136,11 +145,7 @@ impl Allocator {
     }
 
     pub(super) fn empty_cache(&self, device: i32) -> Outcome {
-        outcome(|| {
-            self.registry
-                .device(device)?
-                .empty_cache(ids::MempoolId::DEFAULT)
-        })
+        outcome(|| self.registry.empty_cache(device, ids::MempoolId::DEFAULT))
     }
 
     pub(super) fn empty_virtual_cache(&self, device: i32) -> Outcome {
@@ -207,7 +212,7 @@ impl Allocator {
     }
 
     pub(super) fn empty_pool(&self, device: i32, pool: MempoolId) -> Outcome {
-        outcome(|| self.registry.device(device)?.empty_cache(pool.into()))
+        outcome(|| self.registry.empty_cache(device, pool.into()))
     }
 
     pub(super) fn cache_info(&self, device: i32) -> CacheInfo {
@@ -368,6 +373,10 @@ impl Allocator {
 
     pub(super) fn apply_settings(&self, settings: &str) -> Outcome {
         outcome(|| self.registry.apply_settings(settings))
+    }
+
+    pub(super) fn check_memory(&self, device: i32) -> CountOutcome {
+        count(guard(|| self.registry.check_memory(device)))
     }
 
     pub(super) fn begin_process_exit(&self) {

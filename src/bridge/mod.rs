@@ -8,8 +8,8 @@ mod recording;
 mod records;
 mod statistics;
 
-use allocator::check_config;
 pub use allocator::{Allocator, new_allocator};
+use allocator::{check_config, check_debug};
 use outcome::{last_oom_report, take_error_message};
 use recording::{Recorder, start_recording};
 use records::{Checkpoint, Snapshot, Trace};
@@ -46,6 +46,8 @@ pub mod ffi {
         ConfigNotANumber = 11,
         /// … with `std::out_of_range`.
         ConfigOutOfRange = 12,
+        /// The debug mode found memory written that should not have been.
+        Damage = 13,
     }
 
     #[derive(Debug)]
@@ -274,10 +276,13 @@ pub mod ffi {
 
         /// Whether a text can be the `config` of an allocator.
         fn check_config(config: &str) -> Outcome;
+        /// Whether a text can be the `debug` of an allocator.
+        fn check_debug(words: &str) -> Outcome;
 
         /// Makes an allocator over the given driver functions. `config` is the text of
         /// `PYTORCH_NPU_ALLOC_CONF` (empty = defaults). `pad_bytes` is added to every request before
-        /// rounding (32 where kernels may read past a tensor's end).
+        /// rounding (32 where kernels may read past a tensor's end). `debug` is the text of
+        /// `NPUALLOC_DEBUG` (empty = nothing is checked).
         ///
         /// # Safety
         /// The functions in `table` must uphold the contract of `driver_table.h` for as long as the
@@ -286,6 +291,7 @@ pub mod ffi {
             table: &DriverTable,
             config: &str,
             pad_bytes: usize,
+            debug: &str,
         ) -> Result<Box<Allocator>>;
 
         /// Makes room for devices `0..device_count`; never shrinks.
@@ -435,6 +441,10 @@ pub mod ffi {
 
         /// From now on frees are dropped and the driver is not called: the runtime is going away.
         fn begin_process_exit(self: &Allocator);
+
+        /// The debug mode's checks of all that a device holds, after waiting for it. `value` is how many
+        /// bytes were looked at: 0 where no contents are checked.
+        fn check_memory(self: &Allocator, device: i32) -> CountOutcome;
 
         /// Verifies every invariant of every device; the error names the first one broken.
         fn check_consistency(self: &Allocator) -> Result<()>;

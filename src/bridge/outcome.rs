@@ -81,7 +81,10 @@ fn failure(error: AllocError) -> Outcome {
         AllocError::UnknownPool { .. }
         | AllocError::PoolState { .. }
         | AllocError::NoCapture { .. } => (Status::InvalidArgument, 0),
-        AllocError::InvalidPointer { .. } => (Status::InvalidPointer, 0),
+        AllocError::InvalidPointer { .. } | AllocError::ExplainedPointer { .. } => {
+            (Status::InvalidPointer, 0)
+        }
+        AllocError::Damage { .. } => (Status::Damage, 0),
         AllocError::InvalidDevice { .. } => (Status::InvalidDevice, 0),
         AllocError::InvalidFraction { .. } => (Status::InvalidArgument, 0),
         AllocError::Config(error) => (config_status(error), config_code(error)),

@@ -61,7 +61,7 @@ impl Allocator {
         device: i32,
         checkpoint: &Checkpoint,
     ) -> Result<ffi::Restored, AllocError> {
-        let restored = self.registry.device(device)?.restore(&checkpoint.0)?;
+        let restored = self.registry.restore(device, &checkpoint.0)?;
         Ok(ffi::Restored {
             freed: restored.freed,
             allocated: restored.allocated,

@@ -117,6 +117,17 @@ pub enum ConfigError {
         /// The value as given.
         value: String,
     },
+    /// A word of `NPUALLOC_DEBUG` that nobody knows.
+    #[error("NPUALLOC_DEBUG: unknown word '{word}', expected some of {known}")]
+    UnknownDebugWord {
+        /// The word as given.
+        word: String,
+        /// The words there are.
+        known: &'static str,
+    },
+    /// `units` in `NPUALLOC_DEBUG` without what it modifies.
+    #[error("NPUALLOC_DEBUG: 'units' says how 'redzones' are laid, which is not there")]
+    UnitsWithoutRedzones,
     /// `expandable_segments:True` with a limit on splitting or a collection threshold.
     #[error(
         "`max_split_size_mb` or `garbage_collection_threshold`, cannot be enabled with \
@@ -188,7 +199,9 @@ impl ConfigError {
             | Self::GarbageCollectionThreshold
             | Self::Divisions
             | Self::ListedDivisions
-            | Self::Interval => ErrorClass::Value,
+            | Self::Interval
+            | Self::UnknownDebugWord { .. }
+            | Self::UnitsWithoutRedzones => ErrorClass::Value,
             Self::NotANumber { .. } => ErrorClass::InvalidArgument,
             Self::NumberOutOfRange { .. } => ErrorClass::OutOfRange,
             Self::BothVariables

@@ -1,6 +1,7 @@
 //! The allocator settings: what they are ([`Settings`]), how a configuration string becomes them,
-//! and where the string comes from ([`from_environment`]). Pure; may use only [`crate::size`].
+//! and where the string comes from ([`from_environment`]). Also the words of the debug mode ([`DebugOptions`]). Pure; may use only [`crate::size`].
 
+mod debug;
 mod environment;
 mod error;
 mod model;
@@ -8,6 +9,7 @@ mod number;
 mod parser;
 mod tokenizer;
 
+pub use debug::{DebugOptions, UNIT};
 pub use environment::from_environment;
 pub use error::{ConfigError, ErrorClass, ErrorCode};
 pub use model::{ExpandableSegments, Settings};

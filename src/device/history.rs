@@ -16,6 +16,11 @@ impl DeviceAllocator {
         drop(graveyard);
     }
 
+    /// From now on every request comes by `allocate_in` and `deallocate_with`.
+    pub(crate) fn leave_hot_path(&self) {
+        self.state.lock().history.watch();
+    }
+
     /// Whether history is being recorded.
     pub fn is_history_enabled(&self) -> bool {
         self.state.lock().history.is_enabled()

@@ -115,6 +115,11 @@ impl DeviceAllocator {
         Ok(())
     }
 
+    /// Whether any thread is capturing on this device.
+    pub fn is_capturing_anything(&self) -> bool {
+        self.state.lock().captures > 0
+    }
+
     /// Whether the calling thread's stream is being captured.
     pub fn has_captures_underway(&self) -> bool {
         self.in_capture(&self.state.lock())

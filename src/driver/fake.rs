@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use parking_lot::Mutex;
 
+use super::fake_contents::Memory;
 use super::{
-    Driver, DriverError, DriverResult, EventHandle, MemoryInfo, OUT_OF_MEMORY_CODE, PhysicalHandle,
-    StreamToken, VirtualMemory,
+    Contents, Driver, DriverError, DriverResult, EventHandle, MemoryInfo, OUT_OF_MEMORY_CODE,
+    PhysicalHandle, StreamToken, VirtualMemory,
 };
 use crate::ids::{DeviceId, MempoolId, StreamKey};
 
@@ -51,6 +52,7 @@ struct Inner {
 pub struct FakeDriver {
     capacity: usize,
     inner: Mutex<Inner>,
+    memory: Option<Memory>,
 }
 
 impl FakeDriver {
@@ -59,7 +61,25 @@ impl FakeDriver {
         Self {
             capacity,
             inner: Mutex::new(Inner::default()),
+            memory: None,
         }
+    }
+
+    /// As [`Self::new`], with memory that keeps what is written to it.
+    pub fn backed(capacity: usize) -> Self {
+        Self {
+            memory: Some(Memory::default()),
+            ..Self::new(capacity)
+        }
+    }
+
+    /// A program writes to memory.
+    pub fn write(&self, addr: usize, bytes: usize, value: u8) {
+        self.memory.iter().for_each(|m| m.fill(addr, bytes, value));
+    }
+
+    fn renew(&self, addr: usize, bytes: usize) {
+        self.memory.iter().for_each(|m| m.renew(addr, bytes));
     }
 
     /// The `n`-th driver call from now (0 = the next one) fails with `code`.
@@ -171,6 +191,7 @@ impl Driver for FakeDriver {
         slot.next += bytes.next_multiple_of(SEGMENT_ALIGN);
         slot.used += bytes;
         slot.held.insert(addr, bytes);
+        self.renew(addr, bytes);
         Ok(addr)
     }
 
@@ -282,6 +303,38 @@ impl Driver for FakeDriver {
     fn release_external_caches(&self, _device: DeviceId) -> DriverResult<()> {
         self.enter("release_external_caches").map(drop)
     }
+
+    /// Memory that keeps nothing takes writes all the same, as a simulator without backing does.
+    fn contents(&self) -> Option<&dyn Contents> {
+        Some(self)
+    }
+
+    fn stack(&self) -> Option<String> {
+        Some("a frame of the test".to_owned())
+    }
+}
+
+impl Contents for FakeDriver {
+    fn settle(&self, _device: DeviceId) -> DriverResult<()> {
+        let mut inner = self.enter("settle")?;
+        inner.completed = inner.submitted.clone();
+        Ok(())
+    }
+
+    fn fill(&self, _device: DeviceId, addr: usize, bytes: usize, value: u8) -> DriverResult<()> {
+        self.enter("fill")?;
+        self.write(addr, bytes, value);
+        Ok(())
+    }
+
+    fn read(&self, _device: DeviceId, addr: usize, into: &mut [u8]) -> DriverResult<()> {
+        self.enter("read")?;
+        match &self.memory {
+            Some(memory) => memory.read(addr, into),
+            None => into.fill(0),
+        }
+        Ok(())
+    }
 }
 
 /// What the runtime answers to arguments that make no sense.
@@ -372,6 +425,7 @@ impl VirtualMemory for FakeDriver {
             Some((size, at)) if *size == bytes && *at < most && inside && !taken => {
                 *at += 1;
                 slot.mapped.insert(addr, handle);
+                self.renew(addr, bytes);
                 Ok(())
             }
             _ => invalid("map"),

@@ -1,11 +1,14 @@
 //! The contract with the device runtime, and its backends: `foreign` (functions supplied by the C++
 //! side), `fake` (unit tests and benchmarks, with a fault plan). Depends on ids only.
 
+mod contents;
 pub mod fake;
+mod fake_contents;
 #[allow(unsafe_code)]
 pub mod foreign;
 mod virtual_memory;
 
+pub use contents::Contents;
 pub use virtual_memory::VirtualMemory;
 
 use crate::ids::{DeviceId, MempoolId, StreamKey};
@@ -108,4 +111,12 @@ pub trait Driver: Send + Sync {
     fn pool_free(&self, device: DeviceId, pool: MempoolId, addr: usize) -> DriverResult<()>;
     /// Asks other holders of cached device memory to return it.
     fn release_external_caches(&self, device: DeviceId) -> DriverResult<()>;
+    /// Access to what memory holds, where there is one. Only the debug mode asks.
+    fn contents(&self) -> Option<&dyn Contents> {
+        None
+    }
+    /// The calling thread's stack as text, innermost first. Only the debug mode asks.
+    fn stack(&self) -> Option<String> {
+        None
+    }
 }

@@ -69,6 +69,7 @@ pub struct History {
     pub active: bool,
     enabled: bool,
     trackers: bool,
+    watched: bool,
     record: RecordContext,
     capacity: usize,
     ring: Vec<TraceEntry>,
@@ -89,6 +90,7 @@ impl Default for History {
             active: false,
             enabled: false,
             trackers: false,
+            watched: false,
             record: RecordContext::Never,
             capacity: 1,
             ring: Vec::new(),
@@ -116,14 +118,20 @@ impl History {
         self.graveyard
             .extend(entries.into_iter().filter_map(|entry| entry.context));
         // Contexts of blocks still active must leave with their blocks.
-        self.recording = self.enabled || self.trackers;
-        self.active = self.recording || !self.blocks.is_empty() || !self.segments.is_empty();
+        self.recording = self.enabled || self.trackers || self.watched;
+        self.active =
+            self.enabled || self.trackers || !self.blocks.is_empty() || !self.segments.is_empty();
     }
 
     /// From now on entries are kept for trackers too.
     pub fn attach_trackers(&mut self) {
         self.trackers = true;
         (self.recording, self.active) = (true, true);
+    }
+
+    /// From now on nothing takes the hot path, as if something were recorded: the debug mode wants to see it.
+    pub fn watch(&mut self) {
+        (self.watched, self.recording) = (true, true);
     }
 
     /// Whether entries are recorded.

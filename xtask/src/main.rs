@@ -4,7 +4,7 @@
 //!
 //! Layout: `cli` (arguments) → one module for each command (`demo`, `run`,
 //! `test`, `bench`, `plugin`, `package`, `sim`) → what they share (`env`, `apt`, `python`,
-//! `device`, `process`, `report`, `counts`). The allocator's own crate is not used here.
+//! `device`, `process`, `report`, `counts`, `deny`). The allocator's own crate is not used here.
 
 use std::process::ExitCode;
 
@@ -15,6 +15,7 @@ mod bench;
 mod cli;
 mod counts;
 mod demo;
+mod deny;
 mod device;
 mod env;
 mod package;

@@ -119,6 +119,32 @@ impl Python {
     }
 }
 
+/// A program that PyPI has as a wheel, in an environment of its own in the cache.
+///
+/// # Errors
+/// When there is no suitable Python, or an installation fails.
+pub fn program(project: &Project, requirement: &str, name: &str) -> Result<PathBuf> {
+    let home = project.cache.join(format!("tool-{name}"));
+    fs::create_dir_all(&project.cache)
+        .with_context(|| format!("create {}", project.cache.display()))?;
+    let lock = project.cache.join(format!("tool-{name}.lock"));
+    let lock = File::create(&lock).with_context(|| format!("create {}", lock.display()))?;
+    lock.lock().context("lock the cached environment")?;
+
+    let program = home.join("bin").join(name);
+    let stamp = home.join(STAMP);
+    if fs::read_to_string(&stamp).ok().as_deref() != Some(requirement) || !program.exists() {
+        say(&format!("installing {requirement} from PyPI"));
+        create(&home)?;
+        pip(&home.join("bin/python"))
+            .arg("--only-binary=:all:")
+            .arg(requirement)
+            .check()?;
+        fs::write(&stamp, requirement).with_context(|| format!("write {}", stamp.display()))?;
+    }
+    Ok(program)
+}
+
 struct Pip(Command);
 
 fn pip(program: &Path) -> Pip {

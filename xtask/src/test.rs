@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use crate::apt::{self, Need};
 use crate::bench::{counts, replay};
 use crate::cli::{Suite, TestArgs, Torch};
+use crate::deny::{self, Verdict};
 use crate::device::{Device, Knobs};
 use crate::env::Project;
 use crate::package;
@@ -91,6 +92,7 @@ fn rust(project: &Project, rest: &[OsString], summary: &mut Summary) -> Result<(
     summary.run("clippy", &mut cargo(&lint), |_| false)?;
     if rest.is_empty() {
         instruction_counts(project, summary)?;
+        dependencies(project, summary)?;
     }
     if apt::in_path("cargo-nextest") {
         let mut tests = cargo(&["nextest", "run", "--workspace"]);
@@ -118,6 +120,31 @@ fn instruction_counts(project: &Project, summary: &mut Summary) -> Result<()> {
     let success = failures.is_empty();
     failures.push(closing);
     summary.add(NAME, success, failures);
+    Ok(())
+}
+
+/// What the crates used are allowed to be.
+fn dependencies(project: &Project, summary: &mut Summary) -> Result<()> {
+    const POLICY: &str = "cargo deny";
+    let program = match deny::find(project) {
+        Ok(program) => program,
+        Err(error) => {
+            summary.add(POLICY, true, vec![format!("skipped: {error:#}")]);
+            return Ok(());
+        }
+    };
+    for (name, verdict) in [
+        (POLICY, deny::policy(project, &program)?),
+        (
+            "cargo deny, advisories",
+            deny::advisories(project, &program)?,
+        ),
+    ] {
+        match verdict {
+            Verdict::Ok(text) | Verdict::Skipped(text) => summary.add(name, true, vec![text]),
+            Verdict::Failed(lines) => summary.add(name, false, lines),
+        }
+    }
     Ok(())
 }
 

@@ -5,10 +5,13 @@ mod table;
 pub use table::DriverTable;
 
 use super::{
-    Driver, DriverError, DriverResult, EventHandle, MemoryInfo, PhysicalHandle, StreamToken,
-    UNSUPPORTED_CODE, VirtualMemory,
+    Contents, Driver, DriverError, DriverResult, EventHandle, MemoryInfo, PhysicalHandle,
+    StreamToken, UNSUPPORTED_CODE, VirtualMemory,
 };
 use crate::ids::{DeviceId, MempoolId, StreamKey};
+
+/// Bytes of a stack's text.
+const MOST_STACK: usize = 4096;
 
 /// A [`Driver`] over a [`DriverTable`].
 pub struct ForeignDriver {
@@ -164,6 +167,36 @@ impl Driver for ForeignDriver {
 
     fn release_external_caches(&self, device: DeviceId) -> DriverResult<()> {
         call!(self.release_external_caches(device.0 as i32))
+    }
+
+    fn contents(&self) -> Option<&dyn Contents> {
+        let table = &self.table;
+        let complete = table.settle.is_some() && table.fill.is_some() && table.read.is_some();
+        complete.then_some(self)
+    }
+
+    fn stack(&self) -> Option<String> {
+        let function = self.table.stack?;
+        let mut text = vec![0; MOST_STACK];
+        // SAFETY: `new`'s contract: the function writes at most as many bytes as it is told there are, and
+        // returns how many.
+        let length = unsafe { function(self.table.user, text.as_mut_ptr(), text.len()) };
+        text.truncate(length);
+        (length > 0).then(|| String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+impl Contents for ForeignDriver {
+    fn settle(&self, device: DeviceId) -> DriverResult<()> {
+        optional_call!(self.settle(device.0 as i32))
+    }
+
+    fn fill(&self, device: DeviceId, addr: usize, bytes: usize, value: u8) -> DriverResult<()> {
+        optional_call!(self.fill(device.0 as i32, addr, bytes, value))
+    }
+
+    fn read(&self, device: DeviceId, addr: usize, into: &mut [u8]) -> DriverResult<()> {
+        optional_call!(self.read(device.0 as i32, addr, into.len(), into.as_mut_ptr()))
     }
 }
 

@@ -1,0 +1,118 @@
+#include "debug.h"
+
+#include <execinfo.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+#include "driver.h"
+#include "pch.h"
+#include "python_stack.h"
+
+namespace npualloc::torch_npu_plugin {
+
+namespace {
+
+constexpr int kFrames = 16;
+
+// Whether this is one of torch_npu's own threads, which work through its task queue: waiting for
+// the queue there would be waiting for itself.
+bool is_queue_thread() {
+  static thread_local const bool is = [] {
+    char name[16] = {};
+    if (pthread_getname_np(pthread_self(), name, sizeof name) != 0) return false;
+    const std::string_view text(name);
+    return text == "acl_thread" || text == "release_thread";
+  }();
+  return is;
+}
+
+bool runtime_is_up() { return c10_npu::NpuSysCtrl::GetInstance().GetInitFlag(); }
+
+// Makes a device current while it lives.
+class OnDevice {
+ public:
+  explicit OnDevice(std::int32_t device) : guard_(static_cast<c10::DeviceIndex>(device)) {}
+
+ private:
+  c10_npu::NPUGuard guard_;
+};
+
+// The debug mode only wants to know whether it worked: what is wrong with the device is the
+// program's own next call's to tell.
+template <typename Call>
+std::int32_t quiet(Call call) noexcept {
+  try {
+    if (!runtime_is_up()) return acl::kUnsupported;
+    return call();
+  } catch (...) {
+    return acl::kUnsupported;
+  }
+}
+
+std::int32_t settle_fn(void*, std::int32_t device) {
+  return quiet([&] {
+    if (is_queue_thread() || python::is_finalizing()) return acl::kUnsupported;
+    // The queue's threads may need the interpreter's lock.
+    std::optional<python::Released> released;
+    if (python::holds_lock()) released.emplace();
+    const OnDevice scope(device);
+    c10_npu::npuSynchronizeDevice(true);
+    return acl::kSuccess;
+  });
+}
+
+std::int32_t fill_fn(void*, std::int32_t device, std::uintptr_t addr, std::size_t bytes,
+                     std::uint8_t value) {
+  return quiet([&] {
+    const OnDevice scope(device);
+    return api().memset(reinterpret_cast<void*>(addr), bytes, value, bytes);
+  });
+}
+
+std::int32_t read_fn(void*, std::int32_t device, std::uintptr_t addr, std::size_t bytes,
+                     std::uint8_t* into) {
+  return quiet([&] {
+    const OnDevice scope(device);
+    return api().memcpy(into, bytes, reinterpret_cast<const void*>(addr), bytes,
+                        acl::kDeviceToHost);
+  });
+}
+
+std::string native_stack() {
+  void* frames[kFrames];
+  const int count = backtrace(frames, kFrames);
+  char** names = backtrace_symbols(frames, count);
+  std::string text;
+  for (int i = 0; names != nullptr && i < count; ++i) (text += names[i]) += '\n';
+  std::free(names);
+  return text;
+}
+
+std::size_t stack_fn(void*, std::uint8_t* into, std::size_t capacity) {
+  try {
+    const std::string text = python::holds_lock() ? python::stack(kFrames) : native_stack();
+    const std::size_t count = std::min(text.size(), capacity);
+    std::memcpy(into, text.data(), count);
+    return count;
+  } catch (...) {
+    return 0;
+  }
+}
+
+}  // namespace
+
+void add_debug_functions(DriverTable& table) {
+  if (api().has_contents()) {
+    table.settle = &settle_fn;
+    table.fill = &fill_fn;
+    table.read = &read_fn;
+  }
+  table.stack = &stack_fn;
+}
+
+}  // namespace npualloc::torch_npu_plugin

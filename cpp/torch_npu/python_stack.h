@@ -1,0 +1,30 @@
+// The Python interpreter, where there is one: found by name, since the library does not link it.
+#pragma once
+
+#include <string>
+
+namespace npualloc::torch_npu_plugin::python {
+
+// Whether this thread holds the interpreter's lock.
+bool holds_lock();
+
+// Whether the interpreter is shutting down: a thread that lets its lock go may not get it back.
+bool is_finalizing();
+
+// Lets the interpreter's lock go, which this thread holds, and takes it again at the end.
+class Released {
+ public:
+  Released();
+  ~Released();
+  Released(const Released&) = delete;
+  Released& operator=(const Released&) = delete;
+
+ private:
+  void* state_;
+};
+
+// This thread's Python stack, a line for each frame, innermost first, at most `frames` of them.
+// The lock must be held; an exception that is being handled stays.
+std::string stack(int frames);
+
+}  // namespace npualloc::torch_npu_plugin::python
