@@ -1,12 +1,13 @@
 #include "debug.h"
 
+#include <dlfcn.h>
 #include <execinfo.h>
 #include <pthread.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <sstream>
 #include <string_view>
 
 #include "driver.h"
@@ -83,19 +84,31 @@ std::int32_t read_fn(void*, std::int32_t device, std::uintptr_t addr, std::size_
   });
 }
 
+// Without the frames of this library, which are innermost.
 std::string native_stack() {
-  void* frames[kFrames];
-  const int count = backtrace(frames, kFrames);
-  char** names = backtrace_symbols(frames, count);
+  void* frames[3 * kFrames];
+  const int count = backtrace(frames, 3 * kFrames);
+  Dl_info own{};
+  dladdr(reinterpret_cast<const void*>(&settle_fn), &own);
   std::string text;
-  for (int i = 0; names != nullptr && i < count; ++i) (text += names[i]) += '\n';
-  std::free(names);
+  for (int i = 0, told = 0; i < count && told < kFrames; ++i) {
+    Dl_info info{};
+    const bool known = dladdr(frames[i], &info) != 0;
+    if (known && told == 0 && info.dli_fbase == own.dli_fbase) continue;
+    std::ostringstream line;
+    line << (known ? info.dli_fname : "?") << "(+0x" << std::hex
+         << static_cast<const char*>(frames[i]) - static_cast<const char*>(info.dli_fbase) << ")";
+    if (known && info.dli_sname != nullptr) line << " in " << info.dli_sname;
+    (text += line.str()) += '\n';
+    ++told;
+  }
   return text;
 }
 
 std::size_t stack_fn(void*, std::uint8_t* into, std::size_t capacity) {
   try {
-    const std::string text = python::holds_lock() ? python::stack(kFrames) : native_stack();
+    std::string text = python::stack(kFrames);
+    if (text.empty()) text = native_stack();
     const std::size_t count = std::min(text.size(), capacity);
     std::memcpy(into, text.data(), count);
     return count;

@@ -12,6 +12,9 @@ using Object = void*;
 struct Api {
   int (*is_initialized)();
   int (*check_lock)();
+  Object (*this_thread)();
+  int (*ensure)();
+  void (*release)(int);
   Object (*save_thread)();
   void (*restore_thread)(Object);
   Object (*get_frame)();
@@ -41,6 +44,8 @@ const Api& api() {
     Api api{};
     api.complete =
         find(api.is_initialized, "Py_IsInitialized") && find(api.check_lock, "PyGILState_Check") &&
+        find(api.this_thread, "PyGILState_GetThisThreadState") &&
+        find(api.ensure, "PyGILState_Ensure") && find(api.release, "PyGILState_Release") &&
         find(api.save_thread, "PyEval_SaveThread") &&
         find(api.restore_thread, "PyEval_RestoreThread") &&
         find(api.get_frame, "PyEval_GetFrame") && find(api.frame_back, "PyFrame_GetBack") &&
@@ -77,6 +82,11 @@ Released::Released() : state_(api().save_thread()) {}
 Released::~Released() { api().restore_thread(state_); }
 
 std::string stack(int frames) {
+  if (!api().complete || api().is_initialized() == 0 || is_finalizing() ||
+      api().this_thread() == nullptr) {
+    return {};
+  }
+  const int locked = api().ensure();
   Object type = nullptr;
   Object value = nullptr;
   Object trace = nullptr;
@@ -95,6 +105,7 @@ std::string stack(int frames) {
   }
   if (frame != nullptr) api().decrease(frame);
   api().restore_error(type, value, trace);
+  api().release(locked);
   return text;
 }
 

@@ -23,8 +23,9 @@ class Released {
   void* state_;
 };
 
-// This thread's Python stack, a line for each frame, innermost first, at most `frames` of them.
-// The lock must be held; an exception that is being handled stays.
+// This thread's Python stack, a line for each frame, innermost first, at most `frames` of them;
+// empty on a thread that runs no Python. Takes the interpreter's lock where the thread has let it
+// go; an exception that is being handled stays.
 std::string stack(int frames);
 
 }  // namespace npualloc::torch_npu_plugin::python

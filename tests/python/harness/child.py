@@ -7,6 +7,7 @@ start, for what depends on the environment at import.
 import dataclasses
 import importlib
 import json
+import signal
 import sys
 
 
@@ -19,6 +20,8 @@ def perform(request):
     from harness.balance import imbalances, simulator
     from harness.outcome import Error, Outcome
 
+    if request.get("seconds"):
+        signal.alarm(request["seconds"])
     try:
         import torch
         import torch_npu  # noqa: F401

@@ -20,6 +20,21 @@ class Crash(Exception):
     """A scenario's process died, hung or failed on its way out."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How a process ended."""
+
+    status: int
+    output: str
+    #: None where it did not come to write one.
+    outcome: Outcome | None
+
+    @property
+    def value(self):
+        assert self.outcome is not None, f"status {self.status}\n{self.output}"
+        return self.outcome.value
+
+
 class Processes:
     """Runs scenarios, each in a process of its own."""
 
@@ -52,17 +67,38 @@ class Processes:
             self._known[key] = outcome
         return self._known[key]
 
-    def _perform(self, scenario, allocator, env, fresh, arguments):
+    def leave(self, scenario, allocator, env=None, fresh=False, **arguments):
+        """How a process ends after a scenario: exit status, what it wrote, the outcome or None.
+
+        The process kills itself when that takes longer than a minute (status -14).
+        """
+        request = self._request(scenario, allocator, arguments) | {"seconds": 60}
+        status = self._status(request, env or {}, fresh)
+        log = pathlib.Path(request["log"]).read_text(encoding="utf-8", errors="replace")
+        outcome = pathlib.Path(request["outcome"])
+        self._reports.take()
+        told = None
+        if outcome.exists():
+            told = Outcome.from_json(outcome.read_text(encoding="utf-8"))
+        return Ended(status, log, told)
+
+    def _request(self, scenario, allocator, arguments):
         self._count += 1
-        request = {
+        return {
             "scenario": scenario,
             "arguments": arguments,
             "plugin": str(self._plugin) if allocator == "npualloc" else None,
             "outcome": str(self._directory / f"{self._count}.json"),
             "log": str(self._directory / f"{self._count}.log"),
         }
+
+    def _status(self, request, env, fresh):
         env = env | self._reports.environment
-        status = run_alone(request, env) if fresh else self._server(env).run(request)
+        return run_alone(request, env) if fresh else self._server(env).run(request)
+
+    def _perform(self, scenario, allocator, env, fresh, arguments):
+        request = self._request(scenario, allocator, arguments)
+        status = self._status(request, env, fresh)
         log = pathlib.Path(request["log"]).read_text(encoding="utf-8", errors="replace")
         if status != 0:
             raise Crash(f"{scenario} with {allocator} ended with status {status}:\n{log}")

@@ -5,6 +5,7 @@
 //! rule      = call ":" condition *( "," condition )
 //! call      = a name of cost::CallKind (`aclrtMalloc`, `launch`, …) or "*"
 //! condition = "nth=" N      the N-th call of the kind, counted from 1
+//!           | "from=" N     the N-th call of the kind and all later ones
 //!           | "every=" N    each N-th call
 //!           | "min=" BYTES  only calls for at least so many bytes
 //!           | "max=" BYTES  only calls for at most so many bytes
@@ -26,6 +27,7 @@ use super::cost::{CallKind, kind_by_name};
 struct Rule {
     kind: Option<CallKind>,
     nth: Option<u64>,
+    from: u64,
     every: Option<u64>,
     min: u64,
     max: u64,
@@ -86,6 +88,7 @@ impl Rule {
         self.seen += 1;
         self.times > 0
             && self.nth.is_none_or(|n| n == self.seen)
+            && self.seen >= self.from
             && self.every.is_none_or(|n| self.seen.is_multiple_of(n))
             && self.probability.is_none_or(|p| self.next_unit() < p)
     }
@@ -111,6 +114,7 @@ fn parse_rule(text: &str) -> Result<Rule, String> {
     let mut rule = Rule {
         kind,
         nth: None,
+        from: 0,
         every: None,
         min: 0,
         max: u64::MAX,
@@ -127,6 +131,7 @@ fn parse_rule(text: &str) -> Result<Rule, String> {
         let positive = || number().and_then(|n| if n == 0 { Err(bad()) } else { Ok(n) });
         match key {
             "nth" => rule.nth = Some(positive()?),
+            "from" => rule.from = positive()?,
             "every" => rule.every = Some(positive()?),
             "min" => rule.min = number()?,
             "max" => rule.max = number()?,
@@ -170,6 +175,13 @@ mod tests {
         assert_eq!(plan.check(CallKind::Free, 2 << 20), None, "another kind");
         assert_eq!(plan.check(CallKind::Malloc, 2 << 20), Some(207018));
         assert_eq!(plan.check(CallKind::Malloc, 2 << 20), None);
+    }
+
+    #[test]
+    fn all_calls_from_the_nth_on_fail() {
+        let mut plan = FaultPlan::parse("*:from=3,code=507899").unwrap();
+        let codes = [(); 5].map(|()| plan.check(CallKind::Free, 0));
+        assert_eq!(codes, [None, None, Some(507899), Some(507899), Some(507899)]);
     }
 
     #[test]
