@@ -5,6 +5,7 @@ What a scenario leaves in this module is there until the interpreter takes it ap
 
 import atexit
 import ctypes
+import multiprocessing
 import os
 import signal
 import sys
@@ -155,36 +156,59 @@ def status(how):
     raise AssertionError(how)
 
 
-def _told(function):
+def _tell(function, out):
+    signal.alarm(30)
+    try:
+        text = str(function())
+    except BaseException as error:
+        text = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    with os.fdopen(out, "w") as file:
+        file.write(text)
+
+
+def _told(function, start):
     """What a forked child came to: its status and what it said."""
     reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        signal.alarm(30)
-        os.close(reading)
-        with os.fdopen(writing, "w") as out:
-            try:
-                out.write(str(function()))
-            except BaseException as error:
-                out.write(f"{type(error).__name__}: {str(error).splitlines()[0]}")
-        os._exit(0)
+    wait = start(function, writing)
     os.close(writing)
     with os.fdopen(reading) as source:
         text = source.read()
-    _, ended = os.waitpid(pid, 0)
-    return [os.waitstatus_to_exitcode(ended), text]
+    return [wait(), text]
 
 
-def forked():
+def _by_multiprocessing(function, out):
+    """Torch_npu is told of these children."""
+    child = multiprocessing.get_context("fork").Process(target=_tell, args=(function, out))
+    child.start()
+
+    def wait():
+        child.join()
+        return child.exitcode
+
+    return wait
+
+
+def _by_system(function, out):
+    """Torch_npu is not told of these."""
+    pid = os.fork()
+    if pid == 0:
+        _tell(function, out)
+        os._exit(0)
+    return lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def forked(by):
     """Children of a process that uses the device."""
+    start = {"multiprocessing": _by_multiprocessing, "system": _by_system}[by]
     used()
+    torch.npu.synchronize()
     before = pick(stats(), *NAMES)
     children = {
-        "allocates": _told(lambda: allocate(3 * MIB).nbytes),
-        "initialises": _told(torch.npu.init),
-        "computes": _told(lambda: KEPT[0].fill_(1)),
-        "frees": _told(KEPT.clear),
-        "does nothing": _told(lambda: "nothing"),
+        "allocates": _told(lambda: allocate(3 * MIB).nbytes, start),
+        "initialises": _told(torch.npu.init, start),
+        "frees": _told(KEPT.clear, start),
+        "empties": _told(torch.npu.empty_cache, start),
+        "nothing": _told(lambda: "nothing", start),
     }
     return {"children": children, "unchanged": pick(stats(), *NAMES) == before,
             "then": allocate(3 * MIB).nbytes}

@@ -181,7 +181,10 @@ mod tests {
     fn all_calls_from_the_nth_on_fail() {
         let mut plan = FaultPlan::parse("*:from=3,code=507899").unwrap();
         let codes = [(); 5].map(|()| plan.check(CallKind::Free, 0));
-        assert_eq!(codes, [None, None, Some(507899), Some(507899), Some(507899)]);
+        assert_eq!(
+            codes,
+            [None, None, Some(507899), Some(507899), Some(507899)]
+        );
     }
 
     #[test]
