@@ -199,7 +199,9 @@ impl Registry {
                 device
                     .deallocate_with(addr, context.clone())
                     .then_some(())?;
-                held.map(|held| debug.freed(held));
+                if let Some(held) = held {
+                    debug.freed(held);
+                }
                 Some(())
             }),
         };

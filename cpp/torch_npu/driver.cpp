@@ -220,10 +220,10 @@ std::int32_t event_synchronize_fn(void*, std::uintptr_t event) {
     if (!runtime_is_up()) return acl::kSuccess;
     try {
       event_of(event)->synchronize();
-    } catch (const std::exception& error) {
+    } catch (const c10::Error& error) {
       // A device that was stopped completes nothing; what it did is over all the same.
       if (check_error_enabled) throw;
-      TORCH_WARN("npualloc: waiting for an event failed: ", error.what());
+      TORCH_WARN("npualloc: waiting for an event failed: ", error.what_without_backtrace());
     }
     return acl::kSuccess;
   });

@@ -13,7 +13,7 @@ import warnings
 
 from . import _trace
 
-__all__ = ["enabled", "load", "mark", "plugin_library", "pluggable_library", "stats", "trace"]
+__all__ = ["check_memory", "enabled", "load", "mark", "plugin_library", "pluggable_library", "stats", "trace"]
 __version__ = importlib.metadata.version("npualloc")
 
 _LIBRARIES = pathlib.Path(__file__).parent / "lib"
@@ -86,16 +86,38 @@ def stats(device=None):
     import torch
 
     counts = dict(torch.npu.memory_stats(device))
-    index = device if isinstance(device, int) else None
-    if index is None and device is not None:
-        index = torch.device(device).index
-    if index is None:
-        index = torch.npu.current_device()
+    index = _index(device)
     _plugin.npualloc_ladder.restype = ctypes.c_char_p
     for line in (_plugin.npualloc_ladder(index) or b"").decode().splitlines():
         name, count = line.split()
         counts["npualloc." + name] = int(count)
     return counts
+
+
+def check_memory(device=None):
+    """With NPUALLOC_DEBUG: waits for a device (default: the current one) and looks for memory faults.
+
+    Returns how many bytes were looked at, 0 where contents are not checked. Raises RuntimeError for what
+    was found now, or before and not raised yet; and while npualloc is not enabled.
+    """
+    if not enabled():
+        raise RuntimeError("npualloc is not enabled")
+    looked = ctypes.c_uint64()
+    _plugin.npualloc_check_memory.restype = ctypes.c_char_p
+    found = _plugin.npualloc_check_memory(_index(device), ctypes.byref(looked))
+    if found is not None:
+        raise RuntimeError(found.decode())
+    return looked.value
+
+
+def _index(device):
+    """Number of a device given as in torch; of the current one for None."""
+    import torch
+
+    index = device if isinstance(device, int) else None
+    if index is None and device is not None:
+        index = torch.device(device).index
+    return torch.npu.current_device() if index is None else index
 
 
 def trace(path):

@@ -77,6 +77,26 @@ def test_stats_while_off_is_an_error(environment):
     assert "RuntimeError: npualloc is not enabled" in errors
 
 
+def test_memory_is_checked(environment):
+    code = (
+        "import ctypes, torch, npualloc\n"
+        "tensor = torch.empty(1000, dtype=torch.uint8, device='npu')\n"
+        "looked = npualloc.check_memory()\n"
+        "torch.npu.synchronize()\n"
+        "size = ctypes.c_size_t(2)\n"
+        "end = ctypes.c_void_p(tensor.data_ptr() + 1000)\n"
+        "assert ctypes.CDLL('libascendcl.so').aclrtMemset(end, size, 1, size) == 0\n"
+        "try:\n"
+        "    npualloc.check_memory('npu:0')\n"
+        "except RuntimeError as error:\n"
+        "    found = str(error)\n"
+        "print({'looked': looked > 0, 'found': found, 'then': npualloc.check_memory(0) > 0})\n"
+    )
+    value = answer(environment, code, NPUALLOC_DEBUG="redzones", CANN_SIM_MODE="backed")
+    assert value["looked"] and value["then"]
+    assert "past the end of a block: 2 bytes differ, at offsets 1000 to 1001" in value["found"]
+
+
 def test_another_torch_npu_is_named_and_torch_still_works(environment):
     # A version there is no library for, seen by the package only.
     pretend = (

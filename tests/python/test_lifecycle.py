@@ -6,8 +6,7 @@ from environments import SLOW
 
 #: What a process that ends in an orderly way does not say.
 BAD_WORDS = ["Segmentation", "terminate called", "Fatal Python error", "core dumped", "panicked",
-             "invalid device pointer", "internal error"]
-#: As the stock allocator has them: torch_npu's own, on work and memory that is left.
+             "invalid device pointer", "npualloc: internal"]
 VIRTUAL = {"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"}
 
 
@@ -87,11 +86,11 @@ def test_a_forked_child_ends(processes, subject):
     assert ended.value == stock.value
 
 
-#: ACL_ERROR_RT_DEVICE_TASK_ABORT, and an error nobody has heard of.
+#: ACL_ERROR_RT_DRV_INTERNAL_ERROR.
 LOST = 507899
 
 
-@pytest.mark.parametrize("call", [1, 2, 3, 5, 8, 13, 21, 34, 55])
+@pytest.mark.parametrize("call", [1, 3, 8, 21, 55])
 @pytest.mark.parametrize("env", [{}, VIRTUAL], ids=["fixed", "virtual"])
 def test_a_lost_device_is_an_error_and_no_more(processes, subject, request, env, call):
     plugin = request.config.getoption("--plugin") if subject == "npualloc" else None
@@ -105,7 +104,7 @@ def test_a_lost_device_is_an_error_and_no_more(processes, subject, request, env,
     assert all(str(LOST) in line or "NPU" in line for line in errors), errors
 
 
-@pytest.mark.parametrize("call", [1, 4, 9, 20, 50])
+@pytest.mark.parametrize("call", [1, 9, 50])
 @pytest.mark.parametrize("env", [{}, VIRTUAL], ids=["fixed", "virtual"])
 def test_a_device_that_comes_back_works(processes, subject, request, env, call):
     plugin = request.config.getoption("--plugin") if subject == "npualloc" else None

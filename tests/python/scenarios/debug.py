@@ -1,0 +1,154 @@
+"""NPUALLOC_DEBUG: what programs do wrong, and what they are told."""
+
+import ctypes
+import os
+import threading
+
+import torch
+
+from scenarios.common import MIB, allocate, caught, pick, stats
+
+NAMES = ["allocated_bytes.all.current", "requested_bytes.all.current"]
+
+
+def _runtime():
+    torch.npu.init()
+    return ctypes.CDLL("libascendcl.so")
+
+
+def _write(address, count, value=7):
+    """A copy that a program means for other memory."""
+    torch.npu.synchronize()
+    size = ctypes.c_size_t(count)
+    assert _runtime().aclrtMemset(ctypes.c_void_p(address), size, value, size) == 0
+
+
+def _check(plugin, device=0):
+    """Bytes looked at and what was found, by the plug-in's own function."""
+    library = ctypes.CDLL(plugin)
+    library.npualloc_check_memory.restype = ctypes.c_char_p
+    looked = ctypes.c_uint64()
+    found = library.npualloc_check_memory(device, ctypes.byref(looked))
+    return {"bytes": looked.value, "found": found and found.decode()}
+
+
+def _message(error):
+    return error and error["message"]
+
+
+def overrun(count):
+    """A block's end is overrun; the next allocation says so, the one after works."""
+    tensor = torch.empty(1000, dtype=torch.float32, device="npu")
+    address = tensor.data_ptr()
+    _write(address + 4000, count)
+    del tensor
+    first = caught(allocate, 100)
+    second = caught(allocate, 100)
+    return {"address": address, "first": first, "second": second}
+
+
+def overrun_by_operator():
+    """An operator writes past the end of a view that claims more than there is."""
+    tensor = torch.empty(256, dtype=torch.float32, device="npu")
+    longer = torch.empty(0, dtype=torch.float32, device="npu")
+    storage = torch._C._construct_storage_from_data_pointer(
+        tensor.data_ptr(), tensor.device, 4 * 264)
+    longer.set_(storage, 0, (264,), (1,))
+    longer.fill_(3.0)
+    torch.npu.synchronize()
+    del longer, storage
+    values = tensor.cpu().tolist()
+    del tensor
+    return {"filled": values == [3.0] * 256, "error": _message(caught(allocate, 100))}
+
+
+def after_free(write):
+    """A kernel's worth of work on memory that was freed."""
+    tensor = allocate(3 * MIB)
+    tensor.fill_(1)
+    address = tensor.data_ptr()
+    del tensor
+    if write:
+        _write(address + MIB, 8)
+    again = allocate(3 * MIB)
+    # Found while the memory was handed out; told by the next call that can fail.
+    error = caught(torch.npu.empty_cache)
+    read = again.cpu()[:4].tolist() if not write else None
+    return {"same": again.data_ptr() == address, "error": _message(error), "read": read}
+
+
+def pending():
+    """Work on other streams that was recorded is waited for: nothing is found."""
+    side = torch.npu.Stream()
+    for _ in range(5):
+        tensor = allocate(3 * MIB)
+        with torch.npu.stream(side):
+            tensor.fill_(1)
+        tensor.record_stream(side)
+        del tensor
+    torch.npu.empty_cache()
+    return pick(stats(), *NAMES)
+
+
+def checked(plugin):
+    """The check on demand: live blocks, then damage, then none."""
+    tensor = torch.empty(1000, dtype=torch.float32, device="npu")
+    sound = _check(plugin)
+    _write(tensor.data_ptr() + 4000, 4)
+    damaged, after = _check(plugin), _check(plugin)
+    return {"sound": sound, "damaged": damaged, "after": after, "none": _check(plugin, 99)}
+
+
+def pointers():
+    """Pointers that are not, or no longer, a block's."""
+    address = torch.npu.caching_allocator_alloc(3 * MIB)
+    kept = torch.npu.caching_allocator_alloc(700)
+    delete = torch.npu.caching_allocator_delete
+    delete(address)
+    return {
+        "twice": caught(delete, address),
+        "inside": caught(delete, kept + 512),
+        "foreign": caught(delete, 0xDEAD0000),
+        "stats": pick(stats(), *NAMES),
+    }
+
+
+def training():
+    """Some steps of training, with all that comes with them; what is found."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(),
+                                torch.nn.Linear(128, 8)).npu()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    side = torch.npu.Stream()
+    for step in range(6):
+        batch = torch.ones(32, 64).npu()
+        loss = model(batch).sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.npu.stream(side):
+            batch.mul_(2)
+        batch.record_stream(side)
+        if step % 3 == 2:
+            torch.npu.empty_cache()
+    threads = [threading.Thread(target=lambda: [allocate(3 * MIB) for _ in range(20)])
+               for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    graph = torch.npu.NPUGraph()
+    static = torch.ones(1000, device="npu")
+    torch.npu.synchronize()
+    with torch.npu.graph(graph):
+        result = (static + 1) * 2
+    for _ in range(3):
+        graph.replay()
+    torch.npu.synchronize()
+    torch.npu.empty_cache()
+    return {"shape": list(result.shape)}
+
+
+def words():
+    """Whether an allocation works under the environment's words."""
+    return {"error": caught(allocate, 100), "debug": os.environ.get("NPUALLOC_DEBUG")}

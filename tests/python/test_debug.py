@@ -1,0 +1,129 @@
+"""The debug mode, `NPUALLOC_DEBUG`: what it finds on a device with real pages, and what it says."""
+
+import pytest
+
+from environments import BACKED
+from sizes import MIB
+
+VIRTUAL = {"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"}
+MISUSE = "it writes where it should not"
+
+
+@pytest.fixture
+def debug(run, subject):
+    """Runs a scenario with words of NPUALLOC_DEBUG."""
+    if subject == "stock":
+        pytest.skip("the stock allocator has no debug mode")
+
+    def debug(scenario, words, env=None, provokes=None, **arguments):
+        env = {**BACKED, **(env or {}), "NPUALLOC_DEBUG": words}
+        return run(f"debug:{scenario}", env=env, provokes=provokes, **arguments)
+
+    return debug
+
+
+@pytest.mark.parametrize("count", [1, 4, 512])
+def test_an_overrun_is_an_error_of_the_next_allocation(debug, count):
+    outcome = debug("overrun", "redzones,history", count=count)
+    value = outcome.value
+    message = value["first"]["message"]
+    line = message.splitlines()[0]
+    assert line.startswith("npualloc: memory was written past the end of a block: "
+                           f"{count} bytes differ, at offsets 4000 to {3999 + count};")
+    assert f"at {value['address']:#x}: 3.91 KiB requested (4000 bytes)" in message
+    assert "device 0, stream 0x" in message
+    # Where it came from: this scenario's own lines.
+    assert "debug.py" in message and " in overrun" in message
+    assert value["first"]["types"][0] == "builtins.RuntimeError"
+    assert value["second"] is None
+    # At once too, for programs that die of it.
+    assert line in outcome.output
+
+
+def test_without_the_word_nothing_is_found(debug):
+    for words in ("", "history", "poison"):
+        value = debug("overrun", words, count=4).value
+        assert (value["first"], value["second"]) == (None, None), words
+
+
+def test_an_operators_overrun_is_found(debug):
+    value = debug("overrun_by_operator", "redzones", provokes=MISUSE).value
+    assert value["filled"]
+    assert "32 bytes differ, at offsets 1024 to 1055" in value["error"]
+    assert "00 00 40 40" in value["error"]
+
+
+@pytest.mark.parametrize("env", [{}, VIRTUAL], ids=["fixed", "virtual"])
+def test_a_write_after_a_free_is_found(debug, env):
+    value = debug("after_free", "poison,history", env=env, write=True).value
+    assert value["same"]
+    message = value["error"]
+    assert message.startswith("npualloc: memory was written after it was freed: 8 bytes differ, "
+                              f"at offsets {MIB} to {MIB + 7};")
+    assert message.count(" in after_free") == 2
+    assert "allocated after" in message and "freed after" in message
+
+
+@pytest.mark.parametrize("env", [{}, VIRTUAL], ids=["fixed", "virtual"])
+def test_freed_memory_holds_no_numbers(debug, env):
+    value = debug("after_free", "poison", env=env, write=False).value
+    assert value["error"] is None
+    assert value["read"] == [255] * 4
+
+
+@pytest.mark.parametrize("env", [{}, VIRTUAL], ids=["fixed", "virtual"])
+def test_work_that_was_recorded_is_waited_for(debug, env):
+    slow = {"CANN_SIM_KERNEL_NS": "1000000000"}
+    value = debug("pending", "redzones,poison,history", env={**env, **slow}).value
+    assert value["requested_bytes.all.current"] == 0
+
+
+@pytest.mark.parametrize("env", [{}, VIRTUAL], ids=["fixed", "virtual"])
+@pytest.mark.parametrize("words", ["redzones,poison,history", "redzones,units", "poison"])
+def test_a_program_without_faults_runs(debug, env, words):
+    outcome = debug("training", words, env=env)
+    assert outcome.value["shape"] == [1000]
+    assert "npualloc:" not in outcome.output
+
+
+def test_a_check_looks_at_what_lives(debug, request):
+    plugin = request.config.getoption("--plugin")
+    value = debug("checked", "redzones", plugin=plugin).value
+    assert value["sound"]["found"] is None and value["sound"]["bytes"] >= 512
+    assert "past the end of a block: 4 bytes differ" in value["damaged"]["found"]
+    assert value["after"]["found"] is None
+    assert "Invalid device argument 99" in value["none"]["found"]
+
+
+def test_memory_without_pages_is_not_checked(run, subject, request):
+    if subject == "stock":
+        pytest.skip("the stock allocator has no debug mode")
+    plugin = request.config.getoption("--plugin")
+    env = {"NPUALLOC_DEBUG": "redzones,poison"}
+    outcome = run("debug:checked", env=env, plugin=plugin)
+    assert [outcome.value[name]["bytes"] for name in ("sound", "damaged", "after")] == [0, 0, 0]
+    assert outcome.value["damaged"]["found"] is None
+    assert outcome.output.count("device memory does not keep what is written to it") == 1
+
+
+@pytest.mark.parametrize("words", ["history", "redzones,poison,history"])
+def test_wrong_pointers_are_told_with_their_history(debug, processes, words):
+    stock = processes.run("debug:pointers", "stock", env=BACKED).value
+    value = debug("pointers", words).value
+    for name in ("twice", "inside", "foreign"):
+        # The first line is stock's.
+        assert value[name]["line"].split(",")[0] == stock[name]["line"].split(",")[0]
+        assert value[name]["types"] == stock[name]["types"]
+    twice = value["twice"]["message"]
+    assert "The block was freed before." in twice
+    assert "caching_allocator_alloc" in twice and "caching_allocator_delete" in twice
+    assert "It points 512 bytes into a live block." in value["inside"]["message"]
+    assert "has not handed it out" in value["foreign"]["message"]
+    assert value["stats"]["requested_bytes.all.current"] == 700
+
+
+def test_unknown_words_are_errors_of_the_first_use(debug):
+    value = debug("words", "redzones,canaries").value
+    assert value["error"]["line"].startswith(
+        "NPUALLOC_DEBUG: unknown word 'canaries', expected some of redzones, poison")
+    assert value["error"]["types"][0] == "builtins.ValueError"
