@@ -28,12 +28,18 @@ def noticed():
 
 
 def checked(where):
-    """check_uce_in_memory: nothing bad, outside the pool, in cached, in live memory."""
+    """check_uce_in_memory: nothing bad, outside the pool, in cached, in live memory, and both in a
+    private pool."""
+    pool = torch.npu.memory.MemPool()
+    with torch.npu.memory.use_mem_pool(pool):
+        private, idle = allocate(30 * MIB), allocate(50 * MIB)
     keep = allocate(40 * MIB)
     temporary = allocate(80 * MIB)
     address = {"live": keep.data_ptr() + MIB, "cached": temporary.data_ptr() + MIB,
+               "live in a pool": private.data_ptr() + MIB,
+               "cached in a pool": idle.data_ptr() + MIB,
                "outside": Probe().driver_memory(4 * MIB), "none": None}[where]
-    del temporary
+    del temporary, idle
     error = None
     if address is not None:
         hit(address)
@@ -42,7 +48,7 @@ def checked(where):
     after = pick(stats(), *NAMES)
     torch_npu.npu.restart_device(0)
     return {"found": found, "error": error and error["line"].split("error code is")[-1],
-            "then": allocate(3 * MIB).nbytes, "kept": keep.nbytes, **after}
+            "then": allocate(3 * MIB).nbytes, "kept": keep.nbytes + private.nbytes, **after}
 
 
 def blocks():
