@@ -80,6 +80,8 @@ def after_free(write):
 def pending():
     """Work on other streams that was recorded is waited for: nothing is found."""
     side = torch.npu.Stream()
+    # Longer than all calls together.
+    _runtime().cannSimSetKernelTime(ctypes.c_uint64(1_000_000_000))
     for _ in range(5):
         tensor = allocate(3 * MIB)
         with torch.npu.stream(side):
