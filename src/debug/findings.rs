@@ -1,11 +1,18 @@
 //! What was found and not yet raised.
 
+use std::io::{self, Write};
+
 use parking_lot::Mutex;
 
 use crate::error::{AllocError, Result};
 
 /// How many are kept for the error; all are written to standard error.
 const MOST_KEPT: usize = 16;
+
+/// Writes to standard error, which may be closed.
+pub(super) fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "npualloc: {text}");
+}
 
 /// Thread-safe.
 #[derive(Debug, Default)]
@@ -16,7 +23,7 @@ pub(super) struct Findings {
 impl Findings {
     /// Tells of damage: at once on standard error, and by the next call that can fail.
     pub fn add(&self, text: String) {
-        eprintln!("npualloc: {text}");
+        say(&text);
         let (count, kept) = &mut *self.kept.lock();
         *count += 1;
         if kept.len() < MOST_KEPT {

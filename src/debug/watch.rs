@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::compare::compare;
-use super::findings::Findings;
+use super::findings::{Findings, say};
 use super::records::{Moment, Record, Records};
 use super::shadow::{Poisoned, Shadow, Span};
 use super::{MOST_ZONE, POISON_BYTE, RED_ZONE, ZONE_BYTE};
@@ -112,7 +112,7 @@ impl Debug {
         // Whoever takes the record frees the block; who comes second has a pointer to nothing.
         let live = self.records.lock().take(addr)?;
         if let Some(contents) = self.settled(device) {
-            self.verify_zone(contents, &live);
+            self.verify_zone(contents, &live, false);
             let freed = Arc::new(self.ended(&live));
             if self.options.poison && live.pool == MempoolId::DEFAULT {
                 let span = live.span();
@@ -176,7 +176,7 @@ impl Debug {
         let live = self.records.lock().live();
         for record in live.iter().filter(|r| r.device == device.id()) {
             bytes += record.zone.map_or(0, |zone| zone.bytes);
-            self.verify_zone(contents, record);
+            self.verify_zone(contents, record, true);
         }
         let all = self.shadow.all();
         for part in all.iter().filter(|p| p.record.device == device.id()) {
@@ -283,18 +283,26 @@ impl Debug {
         if byte == [ZONE_BYTE] {
             self.keeps.store(KEEPS, Ordering::Release);
         } else if self.keeps.swap(LOSES, Ordering::AcqRel) == UNKNOWN {
-            eprintln!(
-                "npualloc: device memory does not keep what is written to it (a simulated device \
-                 without backing?): NPUALLOC_DEBUG checks no contents"
+            say(
+                "device memory does not keep what is written to it (a simulated device without \
+                 backing?): NPUALLOC_DEBUG checks no contents",
             );
         }
     }
 
-    fn verify_zone(&self, contents: &dyn Contents, record: &Record) {
+    /// `live`: another thread may free the block meanwhile, and its memory be used for others.
+    fn verify_zone(&self, contents: &dyn Contents, record: &Arc<Record>, live: bool) {
         let Some(zone) = record.zone else { return };
         let Ok(Some(found)) = compare(contents, record.device, zone, ZONE_BYTE) else {
             return;
         };
+        let there = |records: &Records| {
+            let at = records.at(record.addr);
+            at.is_some_and(|at| Arc::ptr_eq(at, record))
+        };
+        if live && !there(&self.records.lock()) {
+            return;
+        }
         if record.reported.swap(true, Ordering::AcqRel) {
             return;
         }
