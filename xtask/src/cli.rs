@@ -34,6 +34,13 @@ pub enum Command {
     /// Run the tests: all of them, or those of one language
     Test(TestArgs),
 
+    /// Check licences, sources and known vulnerabilities of the crates used
+    ///
+    /// Runs cargo deny with deny.toml; installs it into the cache when it is
+    /// not in PATH. Vulnerabilities are left out, with the reason, where their
+    /// list can't be fetched. Part of `test rust`.
+    Deny,
+
     /// Measure the allocators
     Bench(BenchArgs),
 

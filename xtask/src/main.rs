@@ -31,6 +31,7 @@ fn main() -> ExitCode {
     let result = match cli::Cli::parse().command {
         cli::Command::Demo(args) => demo::main(&args),
         cli::Command::Test(args) => test::main(&args),
+        cli::Command::Deny => test::deny_main(),
         cli::Command::Bench(args) => bench::main(&args),
         cli::Command::Sim => sim_main(),
         cli::Command::Plugin(args) => plugin::main(&args),

@@ -49,11 +49,15 @@ pub fn main(arguments: &TestArgs) -> Result<ExitCode> {
         }
     }
     print!("{}", summary.text());
-    Ok(if summary.failed {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(summary.code())
+}
+
+/// `cargo xtask deny`.
+pub fn deny_main() -> Result<ExitCode> {
+    let mut summary = Summary::default();
+    dependencies(&Project::locate()?, &mut summary)?;
+    print!("{}", summary.text());
+    Ok(summary.code())
 }
 
 /// Runs a suite with each version that was asked for.
@@ -310,6 +314,14 @@ impl Summary {
     fn add(&mut self, name: &str, success: bool, lines: Vec<String>) {
         self.failed |= !success;
         self.rows.push((name.to_owned(), success, lines));
+    }
+
+    fn code(&self) -> ExitCode {
+        if self.failed {
+            ExitCode::FAILURE
+        } else {
+            ExitCode::SUCCESS
+        }
     }
 
     fn text(&self) -> String {
