@@ -16,6 +16,7 @@ import types
 import torch
 import torch_npu
 
+from harness.balance import imbalances
 from scenarios.common import KIB, MIB, allocate, caught, pick, stats
 
 NAMES = ["allocated_bytes.all.current", "reserved_bytes.all.current", "active_bytes.all.current"]
@@ -259,6 +260,7 @@ def lost(plugin, call, code, heal):
                              (caught(torch.npu.synchronize), caught(torch.npu.empty_cache))]
         result["after"] = caught(_step, side)
         result["end"] = pick(stats(), *NAMES)
+        result["imbalances"] = imbalances(torch)
     if plugin is not None:
         check = ctypes.CDLL(plugin).npualloc_check_consistency
         check.restype = ctypes.c_char_p
