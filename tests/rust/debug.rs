@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use npualloc::config::{DebugOptions, Settings};
-use npualloc::debug::RED_ZONE;
+use npualloc::debug::{Debug, RED_ZONE, WatchedDriver};
 use npualloc::driver::fake::FakeDriver;
+use npualloc::driver::{Driver, UNSUPPORTED_CODE};
 use npualloc::error::AllocError;
-use npualloc::ids::{MempoolId, StreamKey};
+use npualloc::ids::{DeviceId, MempoolId, StreamKey};
 use npualloc::registry::Registry;
 
 const MIB: usize = 1 << 20;
@@ -218,9 +219,29 @@ fn memory_that_was_given_back_is_forgotten() {
             bench.free(addr);
         }
         bench.registry.empty_cache(0, MempoolId::DEFAULT).unwrap();
+        // Nothing is left to look at.
+        assert_eq!(bench.registry.check_memory(0).unwrap(), 0);
         bench.allocate(30 * MIB);
         bench.is_sound();
     }
+}
+
+#[test]
+fn a_page_has_one_address() {
+    let driver = Arc::new(FakeDriver::backed(64 * MIB));
+    let options = DebugOptions::parse("poison").unwrap();
+    let debug = Arc::new(Debug::new(options, driver.clone()));
+    let watched = WatchedDriver::new(driver, debug);
+    let memory = watched.virtual_memory().unwrap();
+    let device = DeviceId(0);
+    let page = 2 * MIB;
+    let addr = memory.reserve_address(device, 2 * page).unwrap();
+    let handle = memory.malloc_physical(device, page, false).unwrap();
+    memory.map(device, addr, page, handle).unwrap();
+    let again = memory.map(device, addr + page, page, handle);
+    assert_eq!(again.unwrap_err().code, UNSUPPORTED_CODE);
+    memory.unmap(device, addr).unwrap();
+    memory.map(device, addr + page, page, handle).unwrap();
 }
 
 #[test]
@@ -316,9 +337,7 @@ fn memory_that_keeps_nothing_is_not_checked() {
 fn a_free_that_can_not_wait_leaves_contents_alone() {
     let bench = bench("redzones,poison");
     let addr = bench.allocate(1000);
-    bench
-        .driver
-        .fail_call(0, npualloc::driver::UNSUPPORTED_CODE);
+    bench.driver.fail_call(0, UNSUPPORTED_CODE);
     bench.free(addr);
     // Work submitted before the free may still write: no poison. The next allocation waits for it.
     bench.driver.write(addr, 1000, 1);
