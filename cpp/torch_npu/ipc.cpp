@@ -6,30 +6,17 @@
 #include <cstring>
 
 #include "driver.h"
+#include "ipc_text.h"
 #include "npu_allocator.h"
 
 namespace npualloc::torch_npu_plugin {
 
 namespace {
 
-// The texts are those of torch_npu, so that processes with either allocator can share memory:
-//   version, 'c', key                                      a driver allocation
-//   version, 'e', page size, count, count × shareable       pages of a virtual segment
-// Versions up to ours are understood. A text of the length of a key is one, without a header.
-constexpr char kVersion = 1;
-constexpr char kByKey = 'c';
-constexpr char kByPages = 'e';
-constexpr std::size_t kKeyBytes = c10_npu::kAclIpcHandleSize;
-// What a text may claim: more is not a range of device memory.
-constexpr std::size_t kMaxPages = std::size_t{1} << 20;
-constexpr std::size_t kMaxPageSize = std::size_t{1} << 30;
+static_assert(ipc_text::kKeyBytes == c10_npu::kAclIpcHandleSize);
+
 constexpr const char* kCutOff =
     "npualloc: a shared memory handle does not have the length that it gives";
-
-struct PagesHeader {
-  std::size_t page_size;
-  std::size_t count;
-};
 
 // A function of the runtime that older ones lack.
 template <typename Function>
@@ -48,30 +35,6 @@ template <typename Value>
 void put(std::string& text, const Value& value) {
   text.append(reinterpret_cast<const char*>(&value), sizeof(Value));
 }
-
-class Reader {
- public:
-  explicit Reader(const std::string& text) : text_(text) {}
-
-  template <typename Value>
-  Value take() {
-    Value value{};
-    take_bytes(reinterpret_cast<char*>(&value), sizeof(Value));
-    return value;
-  }
-
-  void take_bytes(char* target, std::size_t count) {
-    TORCH_CHECK(left() >= count, kCutOff, PTA_ERROR(ErrCode::PARAM));
-    std::memcpy(target, text_.data() + at_, count);
-    at_ += count;
-  }
-
-  std::size_t left() const noexcept { return text_.size() - at_; }
-
- private:
-  const std::string& text_;
-  std::size_t at_ = 0;
-};
 
 int current_device() {
   int device = 0;
@@ -105,21 +68,21 @@ std::shared_ptr<void> open_key(const std::string& key, int device) {
 // Pages of another process under a range of this one's.
 class ImportedRange {
  public:
-  ImportedRange(int device, const PagesHeader& header, Reader& reader)
-      : device_(device), page_size_(header.page_size) {
+  ImportedRange(int device, const ipc_text::Contents& contents)
+      : device_(device), page_size_(contents.page_size) {
     TORCH_CHECK(api().has_virtual_memory(), "npualloc: this runtime has no virtual memory",
                 PTA_ERROR(ErrCode::NOT_SUPPORT));
     using Import = aclError (*)(uint64_t, int32_t, acl::MemoryHandle*);
     const auto import = runtime_function<Import>("aclrtMemImportFromShareableHandle");
     void* range = nullptr;
-    NPU_CHECK_ERROR(api().reserve_address(&range, header.page_size * header.count, 0, nullptr, 1),
-                    "aclrtReserveMemAddress");
+    NPU_CHECK_ERROR(
+        api().reserve_address(&range, page_size_ * contents.shareables.size(), 0, nullptr, 1),
+        "aclrtReserveMemAddress");
     start_ = static_cast<char*>(range);
     try {
-      for (std::size_t i = 0; i < header.count; ++i) {
+      for (const std::uint64_t shareable : contents.shareables) {
         acl::MemoryHandle handle = nullptr;
-        NPU_CHECK_ERROR(import(reader.take<std::uint64_t>(), device, &handle),
-                        "aclrtMemImportFromShareableHandle");
+        NPU_CHECK_ERROR(import(shareable, device, &handle), "aclrtMemImportFromShareableHandle");
         handles_.push_back(handle);
         NPU_CHECK_ERROR(api().map(page(mapped_), page_size_, 0, handle, 0), "aclrtMapMem");
         ++mapped_;
@@ -157,31 +120,26 @@ class ImportedRange {
 };
 
 std::shared_ptr<void> open_text(const std::string& text, int device) {
-  if (text.size() == kKeyBytes) return open_key(text, device);
-  Reader reader(text);
-  const char version = reader.take<char>();
-  TORCH_CHECK(
-      static_cast<unsigned char>(version) <= static_cast<unsigned char>(kVersion),
-      "received sharable handle from a future version of torch that this version does not know "
-      "how to handle",
-      PTA_ERROR(ErrCode::NOT_SUPPORT));
-  const char type = reader.take<char>();
-  if (type == kByKey) {
-    std::string key(kKeyBytes, '\0');
-    reader.take_bytes(key.data(), kKeyBytes);
-    return open_key(key, device);
+  ipc_text::Contents contents;
+  switch (ipc_text::parse(text, contents)) {
+    case ipc_text::Verdict::Key:
+      return open_key(contents.key, device);
+    case ipc_text::Verdict::Pages: {
+      const auto range = std::make_shared<ImportedRange>(device, contents);
+      return {range->start(), [range](void*) { range->close(true); }};
+    }
+    case ipc_text::Verdict::CutOff:
+      TORCH_CHECK(false, kCutOff, PTA_ERROR(ErrCode::PARAM));
+    case ipc_text::Verdict::NewerVersion:
+      TORCH_CHECK(
+          false,
+          "received sharable handle from a future version of torch that this version does not know "
+          "how to handle",
+          PTA_ERROR(ErrCode::NOT_SUPPORT));
+    case ipc_text::Verdict::Illformed:
+      break;
   }
-  TORCH_CHECK(type == kByPages, "Unexpected or illformed shareable handle type",
-              PTA_ERROR(ErrCode::PARAM));
-  const auto header = reader.take<PagesHeader>();
-  TORCH_CHECK(header.count > 0 && header.count <= kMaxPages && header.page_size > 0 &&
-                  header.page_size <= kMaxPageSize,
-              "Unexpected or illformed shareable handle type", PTA_ERROR(ErrCode::PARAM));
-  // Before anything is opened.
-  TORCH_CHECK(reader.left() == header.count * sizeof(std::uint64_t), kCutOff,
-              PTA_ERROR(ErrCode::PARAM));
-  const auto range = std::make_shared<ImportedRange>(device, header, reader);
-  return {range->start(), [range](void*) { range->close(true); }};
+  TORCH_CHECK(false, "Unexpected or illformed shareable handle type", PTA_ERROR(ErrCode::PARAM));
 }
 
 }  // namespace
@@ -190,9 +148,9 @@ std::string Exports::key_of(std::uintptr_t base, std::size_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (const auto found = keys_.find(base); found != keys_.end()) return found->second;
   using Export = aclError (*)(void*, size_t, char*, size_t, uint64_t);
-  std::string key(kKeyBytes, '\0');
+  std::string key(ipc_text::kKeyBytes, '\0');
   NPU_CHECK_ERROR(runtime_function<Export>("aclrtIpcMemGetExportKey")(
-                      reinterpret_cast<void*>(base), bytes, key.data(), kKeyBytes,
+                      reinterpret_cast<void*>(base), bytes, key.data(), ipc_text::kKeyBytes,
                       ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION),
                   "aclrtIpcMemGetExportKey");
   return keys_[base] = key;
@@ -248,16 +206,16 @@ stock::ShareableHandle NpuAllocator::shareIpcHandle(void* ptr) {
   const auto address = reinterpret_cast<std::uintptr_t>(ptr);
   const BlockView view = core().describe_block(address);
   check(view.status, 0);
-  std::string text{kVersion};
+  std::string text{ipc_text::kVersion};
   const ffi::PageView pages = core().pages_under(address);
   if (pages.status == Status::Ok) {
-    text.push_back(kByPages);
-    put(text, PagesHeader{pages.page_size, pages.handles.size()});
+    text.push_back(ipc_text::kByPages);
+    put(text, ipc_text::PagesHeader{pages.page_size, pages.handles.size()});
     for (const std::size_t handle : pages.handles) put(text, exports().shareable_of(handle));
     return {static_cast<std::ptrdiff_t>(address - pages.addr), text};
   }
   if (pages.status != Status::NotSupported) check(pages.status, 0);
-  text.push_back(kByKey);
+  text.push_back(ipc_text::kByKey);
   text += exports().key_of(view.base_addr, view.base_size);
   return {static_cast<std::ptrdiff_t>(address - view.base_addr), text};
 }

@@ -5,6 +5,8 @@
 //! returned is the smallest that fits, and among equals the one with the lowest address as far as
 //! [`SizeClass`] can tell.
 
+use std::iter::successors;
+
 use super::arena::{BlockArena, BlockState};
 use super::bitmap::{BITS, Bitmap};
 use super::lazy_array::{LazyArray, Zeroable};
@@ -173,11 +175,12 @@ impl FreeIndex {
         self.bins[bin].at_least(size)
     }
 
-    /// Every class, ascending by size.
-    fn classes(&self) -> impl DoubleEndedIterator<Item = &SizeClass> {
-        let exact = self.exact.iter().flat_map(|classes| classes.head(EXACT));
-        let exact = exact.map(|line| &line.0).filter(|class| !class.is_empty());
-        exact.chain(self.bins.iter().flat_map(OrderedBin::classes))
+    /// Every class that holds blocks, ascending by size.
+    fn classes(&self) -> impl Iterator<Item = &SizeClass> {
+        let exact = successors(self.exact_bits.next(0), |at| self.exact_bits.next(at + 1));
+        let lines = exact.filter_map(|at| Some(&self.exact.as_ref()?.at(at).0));
+        let bins = successors(self.bin_bits.next(0), |at| self.bin_bits.next(at + 1));
+        lines.chain(bins.flat_map(|at| self.bins[at].classes()))
     }
 
     /// Every free block, ascending by size.
@@ -187,7 +190,7 @@ impl FreeIndex {
 
     /// The largest free block.
     pub fn largest(&self, arena: &BlockArena) -> Option<BlockId> {
-        let found = self.classes().next_back().map(SizeClass::first);
+        let found = self.classes().last().map(SizeClass::first);
         found.inspect(|&id| {
             debug_assert_eq!(arena[id].state, BlockState::Free);
         })

@@ -72,7 +72,10 @@ impl DeviceAllocator {
         context: Option<Arc<Context>>,
     ) -> Result<usize> {
         let mut tried = Vec::new();
+        // The pool may have no user any more: it must not be forgotten meanwhile.
+        state.pools.hold(request.pool);
         let outcome = self.climb(&mut state, &request, &context, &mut tried);
+        state.pools.unhold(request.pool);
         match outcome {
             Ok(Ok(addr)) => {
                 self.unlock(state);
@@ -145,7 +148,8 @@ impl DeviceAllocator {
             try_cache!(callbacks);
         }
         // A new segment.
-        if state.limit.is_some() && state.settings.garbage_collection_threshold > 0.0 {
+        let collects = state.limit.is_some() && state.settings.garbage_collection_threshold > 0.0;
+        if collects && !capturing {
             tried.push("garbage collection");
             self.collect_garbage(state)?;
         }
@@ -166,8 +170,8 @@ impl DeviceAllocator {
                 }
             }
         }
-        // Oversize blocks, just enough of them.
-        if self.release_oversize(state, request)? {
+        // Oversize blocks, just enough of them. Waiting for their last use would break a capture.
+        if !capturing && self.release_oversize(state, request)? {
             tried.push("returning oversize blocks");
             try_growth!(oversize);
         }

@@ -32,7 +32,8 @@ impl StreamUses {
         }
         let slot = &mut self.slots[block.uses as usize];
         match slot.iter_mut().find(|used| used.stream == stream) {
-            Some(used) => used.captured |= captured,
+            // A use outside of the capture needs its event, whatever came before or after it.
+            Some(used) => used.captured &= captured,
             None => slot.push(Use { stream, captured }),
         }
     }

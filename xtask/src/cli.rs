@@ -44,6 +44,26 @@ pub enum Command {
     /// Measure the allocators
     Bench(BenchArgs),
 
+    /// Feed random input to everything that reads input
+    ///
+    /// Targets: configuration strings, handles of shared memory, trace files,
+    /// memory snapshots, and programs of operations on the core, checked against
+    /// a model after each step. Uses libFuzzer with the stable toolchain. Seeds
+    /// are in fuzz/seeds; what is collected and what fails goes to target/fuzz.
+    Fuzz(FuzzArgs),
+
+    /// Train for hours of virtual time and watch for drift
+    ///
+    /// Prints reserved memory, bookkeeping and the time of an operation at
+    /// intervals; fails when memory grows after the second interval.
+    Soak(SoakArgs),
+
+    /// Plant faults in the core and see whether the tests find them
+    ///
+    /// The faults are in tests/mutations. Works in a copy of the tree; takes
+    /// about a minute for each. Fails when fewer than 90 % are found.
+    Mutate(MutateArgs),
+
     /// Build the simulated CANN runtime
     ///
     /// Prints the directory of its libraries as the last line.
@@ -120,6 +140,61 @@ pub enum Suite {
     Cpp,
     /// Tests through the stock torch_npu wheel on the simulated device
     Python,
+}
+
+#[derive(Args)]
+pub struct FuzzArgs {
+    /// What to fuzz [default: everything]
+    #[arg(value_enum)]
+    pub target: Option<FuzzTarget>,
+
+    /// Seconds for each target [default: 10]
+    #[arg(long, value_name = "N", conflicts_with = "runs")]
+    pub seconds: Option<u64>,
+
+    /// Inputs for each target
+    #[arg(long, value_name = "N")]
+    pub runs: Option<u64>,
+
+    /// Instead: random programs on the core at full speed, until so many operations are done
+    #[arg(long, value_name = "N", conflicts_with_all = ["target", "seconds", "runs"])]
+    pub operations: Option<u64>,
+
+    /// For --operations: another seed makes other programs
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FuzzTarget {
+    /// Configuration strings
+    Config,
+    /// Handles of shared memory
+    Ipc,
+    /// Programs of operations on the core
+    Program,
+    /// Memory snapshots (pickles)
+    Snapshot,
+    /// Trace files
+    Trace,
+}
+
+#[derive(Args)]
+pub struct SoakArgs {
+    /// Training steps; a step stands for a quarter of a second
+    #[arg(long, value_name = "N", default_value_t = 200_000)]
+    pub steps: u64,
+
+    /// Settings of the allocator; may be given several times [default: none, and virtual segments]
+    #[arg(long, value_name = "SETTINGS")]
+    pub config: Vec<String>,
+}
+
+#[derive(Args)]
+pub struct MutateArgs {
+    /// Only faults with this text in their file or description
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
 }
 
 #[derive(Args)]

@@ -3,8 +3,8 @@
 //! only its result to standard output.
 //!
 //! Layout: `cli` (arguments) → one module for each command (`demo`, `run`,
-//! `test`, `bench`, `plugin`, `package`, `sim`) → what they share (`env`, `apt`, `python`,
-//! `device`, `process`, `report`, `counts`, `deny`). The allocator's own crate is not used here.
+//! `test`, `bench`, `fuzz`, `mutate`, `plugin`, `package`, `sim`) → what they share (`env`, `apt`,
+//! `python`, `device`, `process`, `report`, `counts`, `deny`). The allocator's own crate is not used here.
 
 use std::process::ExitCode;
 
@@ -18,6 +18,8 @@ mod demo;
 mod deny;
 mod device;
 mod env;
+mod fuzz;
+mod mutate;
 mod package;
 mod plugin;
 mod process;
@@ -33,6 +35,9 @@ fn main() -> ExitCode {
         cli::Command::Test(args) => test::main(&args),
         cli::Command::Deny => test::deny_main(),
         cli::Command::Bench(args) => bench::main(&args),
+        cli::Command::Fuzz(args) => fuzz::main(&args),
+        cli::Command::Soak(args) => fuzz::soak(&args),
+        cli::Command::Mutate(args) => mutate::main(&args),
         cli::Command::Sim => sim_main(),
         cli::Command::Plugin(args) => plugin::main(&args),
         cli::Command::Run(args) => run::main(&args),

@@ -15,6 +15,7 @@ use crate::cli::{Suite, TestArgs, Torch};
 use crate::deny::{self, Verdict};
 use crate::device::{Device, Knobs};
 use crate::env::Project;
+use crate::fuzz;
 use crate::package;
 use crate::plugin::{CMakeTree, Plugin, Tests, build_probe};
 use crate::process::{self, say};
@@ -105,12 +106,17 @@ fn rust(project: &Project, rest: &[OsString], summary: &mut Summary) -> Result<(
             line.contains("tests run:")
         })?;
         let mut docs = cargo(&["test", "--workspace", "--doc"]);
-        summary.run("cargo test --doc", &mut docs, is_cargo_result)
+        summary.run("cargo test --doc", &mut docs, is_cargo_result)?;
     } else {
         let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
         tests.args(rest);
-        summary.run("cargo test", &mut tests, is_cargo_result)
+        summary.run("cargo test", &mut tests, is_cargo_result)?;
     }
+    if rest.is_empty() {
+        let (lines, success) = fuzz::short(project)?;
+        summary.add("fuzzing, 3 s each", success, lines);
+    }
+    Ok(())
 }
 
 /// Instructions of the hot path against what is expected of it.

@@ -1,5 +1,9 @@
 //! A driver without a device, for tests and benchmarks of the core alone: addresses from a counter, a
-//! capacity, events completed by hand, and a plan of failures.
+//! capacity, events completed by hand, and a plan of failures. `inspect` has what tests ask it.
+
+mod inspect;
+
+pub use inspect::Span;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -22,6 +26,8 @@ struct Device {
     held: BTreeMap<usize, usize>,
     used: usize,
     next: usize,
+    /// Address ranges given back, by size.
+    vacant: HashMap<usize, Vec<usize>>,
     /// Reservations by address.
     reserved: BTreeMap<usize, usize>,
     /// Physical memory: bytes, and at how many addresses it is mapped.
@@ -29,6 +35,25 @@ struct Device {
     /// Mappings by address.
     mapped: BTreeMap<usize, PhysicalHandle>,
     next_handle: usize,
+    /// Taken by somebody else, bytes.
+    others: usize,
+}
+
+impl Device {
+    /// Addresses nobody has. What was given back is used again.
+    fn take_addresses(&mut self, device: DeviceId, bytes: usize) -> usize {
+        let size = bytes.next_multiple_of(SEGMENT_ALIGN);
+        if let Some(addr) = self.vacant.get_mut(&size).and_then(Vec::pop) {
+            return addr;
+        }
+        self.next += size;
+        (device.0 as usize + 1) * DEVICE_STRIDE + self.next - size
+    }
+
+    fn return_addresses(&mut self, addr: usize, bytes: usize) {
+        let size = bytes.next_multiple_of(SEGMENT_ALIGN);
+        self.vacant.entry(size).or_default().push(addr);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -93,55 +118,19 @@ impl FakeDriver {
         self.inner.lock().fail_at.take().is_some()
     }
 
-    /// Number of calls of a kind (the trait's method name).
-    pub fn calls(&self, kind: &str) -> u64 {
-        self.inner.lock().calls.get(kind).copied().unwrap_or(0)
-    }
-
-    /// Number of calls of all kinds.
-    pub fn total_calls(&self) -> u64 {
-        self.inner.lock().total_calls
-    }
-
-    /// Driver allocations held on a device: count and bytes.
-    pub fn held(&self, device: u32) -> (usize, usize) {
-        let inner = self.inner.lock();
-        inner
-            .devices
-            .get(&device)
-            .map_or((0, 0), |d| (d.held.len(), d.used))
-    }
-
-    /// Physical handles and reservations held on a device: counts.
-    pub fn held_virtual(&self, device: u32) -> (usize, usize) {
-        let inner = self.inner.lock();
-        inner
-            .devices
-            .get(&device)
-            .map_or((0, 0), |d| (d.physical.len(), d.reserved.len()))
-    }
-
-    /// Bytes of physical memory mapped on a device.
-    pub fn mapped_bytes(&self, device: u32) -> usize {
-        let inner = self.inner.lock();
-        inner.devices.get(&device).map_or(0, |d| {
-            d.physical
-                .values()
-                .filter(|(_, mappings)| *mappings > 0)
-                .map(|(bytes, _)| bytes)
-                .sum()
-        })
-    }
-
-    /// What is mapped at an address of a device.
-    pub fn mapping(&self, device: u32, addr: usize) -> Option<PhysicalHandle> {
-        let inner = self.inner.lock();
-        inner.devices.get(&device)?.mapped.get(&addr).copied()
-    }
-
     /// From now on a handle can be mapped at one address only.
     pub fn refuse_aliasing(&self) {
         self.inner.lock().aliasing_refused = true;
+    }
+
+    /// Whether a planned failure has yet to happen.
+    pub fn failure_is_planned(&self) -> bool {
+        self.inner.lock().fail_at.is_some()
+    }
+
+    /// Another process holds `bytes` of the device from now on.
+    pub fn set_others(&self, device: u32, bytes: usize) {
+        self.inner.lock().devices.entry(device).or_default().others = bytes;
     }
 
     /// Submits work to a stream: events recorded from now on wait for it.
@@ -181,14 +170,13 @@ impl Driver for FakeDriver {
         let mut inner = self.enter("malloc")?;
         let capacity = self.capacity;
         let slot = inner.devices.entry(device.0).or_default();
-        if bytes > capacity - slot.used {
+        if bytes > capacity.saturating_sub(slot.used + slot.others) {
             return Err(DriverError {
                 call: "malloc",
                 code: OUT_OF_MEMORY_CODE,
             });
         }
-        let addr = (device.0 as usize + 1) * DEVICE_STRIDE + slot.next;
-        slot.next += bytes.next_multiple_of(SEGMENT_ALIGN);
+        let addr = slot.take_addresses(device, bytes);
         slot.used += bytes;
         slot.held.insert(addr, bytes);
         self.renew(addr, bytes);
@@ -201,6 +189,7 @@ impl Driver for FakeDriver {
         match slot.held.remove(&addr) {
             Some(bytes) => {
                 slot.used -= bytes;
+                slot.return_addresses(addr, bytes);
                 Ok(())
             }
             None => Err(DriverError {
@@ -212,9 +201,10 @@ impl Driver for FakeDriver {
 
     fn memory_info(&self, device: DeviceId) -> DriverResult<MemoryInfo> {
         let inner = self.enter("memory_info")?;
-        let used = inner.devices.get(&device.0).map_or(0, |d| d.used);
+        let slot = inner.devices.get(&device.0);
+        let used = slot.map_or(0, |d| d.used + d.others);
         Ok(MemoryInfo {
-            free: self.capacity - used,
+            free: self.capacity.saturating_sub(used),
             total: self.capacity,
         })
     }
@@ -351,8 +341,7 @@ impl VirtualMemory for FakeDriver {
     fn reserve_address(&self, device: DeviceId, bytes: usize) -> DriverResult<usize> {
         let mut inner = self.enter("reserve_address")?;
         let slot = inner.devices.entry(device.0).or_default();
-        let addr = (device.0 as usize + 1) * DEVICE_STRIDE + slot.next;
-        slot.next += bytes.next_multiple_of(SEGMENT_ALIGN);
+        let addr = slot.take_addresses(device, bytes);
         slot.reserved.insert(addr, bytes);
         Ok(addr)
     }
@@ -367,6 +356,7 @@ impl VirtualMemory for FakeDriver {
             return invalid("release_address");
         }
         slot.reserved.remove(&addr);
+        slot.return_addresses(addr, bytes);
         Ok(())
     }
 
@@ -379,7 +369,7 @@ impl VirtualMemory for FakeDriver {
         let mut inner = self.enter("malloc_physical")?;
         let capacity = self.capacity;
         let slot = inner.devices.entry(device.0).or_default();
-        if bytes > capacity - slot.used {
+        if bytes > capacity.saturating_sub(slot.used + slot.others) {
             return Err(DriverError {
                 call: "malloc_physical",
                 code: OUT_OF_MEMORY_CODE,
