@@ -60,8 +60,8 @@ pub enum Command {
 
     /// Plant faults in the core and see whether the tests find them
     ///
-    /// The faults are in tests/mutations. Works in a copy of the tree; takes
-    /// about a minute for each. Fails when fewer than 90 % are found.
+    /// The faults are in tests/mutations. Works in a copy of the tree. Fails when
+    /// fewer than 90 % are found.
     Mutate(MutateArgs),
 
     /// Build the simulated CANN runtime
@@ -192,9 +192,13 @@ pub struct SoakArgs {
 
 #[derive(Args)]
 pub struct MutateArgs {
-    /// Only faults with this text in their file or description
+    /// Only faults with this text in their file or description; may be given several times
     #[arg(long, value_name = "TEXT")]
-    pub only: Option<String>,
+    pub only: Vec<String>,
+
+    /// Faults that are tried at the same time
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..))]
+    pub jobs: u8,
 }
 
 #[derive(Args)]

@@ -1,15 +1,18 @@
-//! `cargo xtask mutate`: plants faults in a copy of the core, one after another, and sees whether the tests
-//! find them.
+//! `cargo xtask mutate`: plants faults in a copy of the core, and sees whether the tests find them.
 //!
-//! The faults are in `tests/mutations`. A fault that does not compile is an error of that list. One that no
-//! test finds within the time is a survivor.
+//! The faults are in `tests/mutations`. All are compiled in at once, each behind a question to the
+//! environment, so that the tests are built once and run for each fault.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use comfy_table::Table;
 use serde::Deserialize;
 
@@ -55,55 +58,88 @@ enum First {
     Unit,
 }
 
-/// How a fault ended.
-enum Fate {
-    FoundBy(String),
-    Endless,
-    Survived,
+impl Fault {
+    /// What stands in the place of `from`.
+    fn switch(&self, number: usize) -> String {
+        let (from, to) = (&self.from, &self.to);
+        let choice = format!("if crate::size::planted({number}) {{ {to} }} else {{ {from} }}");
+        if from.ends_with(';') {
+            choice
+        } else {
+            format!("({choice})")
+        }
+    }
 }
+
+/// Added to `src/size.rs` of the copy.
+const PLANTED: &str = r#"
+/// Whether this fault was chosen.
+pub fn planted(number: usize) -> bool {
+    static CHOSEN: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    let chosen = || std::env::var("NPUALLOC_FAULT").ok()?.parse().ok();
+    *CHOSEN.get_or_init(|| chosen().unwrap_or(0)) == number
+}
+"#;
 
 pub fn main(arguments: &MutateArgs) -> Result<ExitCode> {
     let project = Project::locate()?;
     apt::ensure(&[Need::Cxx])?;
     let faults = read(&project)?;
-    let copy = Copy::make(&project)?;
+    let copy = Copy::make(&project, &faults)?;
     copy.check_sound()?;
+    let chosen: Vec<(usize, &Fault)> = (1..)
+        .zip(&faults)
+        .filter(|(_, fault)| {
+            let name = format!("{} {}", fault.file, fault.what);
+            arguments.only.is_empty() || arguments.only.iter().any(|text| name.contains(text))
+        })
+        .collect();
+    ensure!(!chosen.is_empty(), "no fault has that in its name");
+    let next = AtomicUsize::new(0);
+    let fates = Mutex::new(BTreeMap::new());
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..arguments.jobs)
+            .map(|_| {
+                scope.spawn(|| {
+                    while let Some((number, fault)) =
+                        chosen.get(next.fetch_add(1, Ordering::Relaxed))
+                    {
+                        let begin = Instant::now();
+                        let by = copy.judge(*number, fault)?;
+                        let shown = by.as_deref().unwrap_or("SURVIVED");
+                        process::echo(&format!("{number} {}: {}: {shown}", fault.file, fault.what));
+                        let row = (by, begin.elapsed().as_secs());
+                        fates
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .insert(*number, row);
+                    }
+                    anyhow::Ok(())
+                })
+            })
+            .collect();
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().map_err(|_| anyhow!("a worker failed"))?)
+    })?;
+    let fates = fates.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut table = Table::new();
     table
         .load_preset(comfy_table::presets::ASCII_MARKDOWN)
         .set_header(["fault", "file", "found by", "s"]);
-    let (mut planted, mut found) = (0, 0);
-    for (number, fault) in faults.iter().enumerate() {
-        let name = format!("{} {}", fault.file, fault.what);
-        if arguments
-            .only
-            .as_ref()
-            .is_some_and(|text| !name.contains(text))
-        {
-            continue;
-        }
-        say(&format!("{} of {}: {name}", number + 1, faults.len()));
-        let begin = Instant::now();
-        let fate = copy.try_fault(fault)?;
-        planted += 1;
-        found += usize::from(!matches!(fate, Fate::Survived));
-        let by = match fate {
-            Fate::FoundBy(test) => test,
-            Fate::Endless => "does not end".into(),
-            Fate::Survived => "SURVIVED".into(),
-        };
-        process::echo(&format!("    {by}"));
-        table.add_row([
-            &fault.what,
-            &fault.file,
-            &by,
-            &begin.elapsed().as_secs().to_string(),
-        ]);
+    for (number, (by, seconds)) in &fates {
+        let fault = &faults[number - 1];
+        let by = by.as_deref().unwrap_or("SURVIVED");
+        table.add_row([&fault.what, &fault.file, by, &seconds.to_string()]);
     }
-    ensure!(planted > 0, "no fault has that in its name");
-    let rate = found as f64 / planted as f64;
+    let found = fates.values().filter(|(by, _)| by.is_some()).count();
+    let rate = found as f64 / fates.len() as f64;
     println!("{table}");
-    println!("{found} of {planted} faults found: {:.0} %", rate * 100.0);
+    println!(
+        "{found} of {} faults found: {:.0} %",
+        fates.len(),
+        rate * 100.0
+    );
     Ok(if rate >= LEAST {
         ExitCode::SUCCESS
     } else {
@@ -139,7 +175,7 @@ struct Copy {
 
 impl Copy {
     /// Copies what has changed since the last time, so that only that is compiled again.
-    fn make(project: &Project) -> Result<Self> {
+    fn make(project: &Project, faults: &[Fault]) -> Result<Self> {
         let root = project.target.join("mutate/tree");
         let mut list = Command::new("git");
         list.current_dir(&project.root).args([
@@ -161,17 +197,22 @@ impl Copy {
         ]);
         for name in process::output(&mut list)?.lines() {
             let (from, to) = (project.root.join(name), root.join(name));
-            let Ok(bytes) = fs::read(&from) else {
+            let Ok(mut bytes) = fs::read(&from) else {
                 continue;
             };
-            // Test programs need no static library, and tests of the core no other workspace member.
-            let bytes = if name == "Cargo.toml" {
-                let text = String::from_utf8(bytes).context("Cargo.toml is not UTF-8")?;
-                text.replace(r#"["rlib", "staticlib"]"#, r#"["rlib"]"#)
-                    .into()
-            } else {
-                bytes
-            };
+            if name == "Cargo.toml" || name.starts_with("src/") && name.ends_with(".rs") {
+                let mut text =
+                    String::from_utf8(bytes).with_context(|| format!("{name} is not UTF-8"))?;
+                // Test programs need no static library.
+                text = text.replace(r#"["rlib", "staticlib"]"#, r#"["rlib"]"#);
+                for (number, fault) in (1..).zip(faults).filter(|(_, fault)| fault.file == name) {
+                    text = text.replace(&fault.from, &fault.switch(number));
+                }
+                if name == "src/size.rs" {
+                    text += PLANTED;
+                }
+                bytes = text.into();
+            }
             write_if_changed(&to, &bytes)?;
         }
         let target = project.target.join("mutate/target");
@@ -193,35 +234,31 @@ impl Copy {
     fn check_sound(&self) -> Result<()> {
         say("the tests without a fault");
         for suite in [PROGRAMS, UNIT, FAILURES] {
-            let sound = self.builds(suite)? && matches!(self.run(suite)?, Fate::Survived);
-            ensure!(sound, "cargo test {suite} fails without a fault");
+            ensure!(self.builds(suite)?, "cargo test {suite} does not compile");
+        }
+        for suite in [PROGRAMS, UNIT, FAILURES] {
+            let broken = self.run(suite, 0)?;
+            ensure!(
+                broken.is_none(),
+                "cargo test {suite} fails without a fault: {broken:?}"
+            );
         }
         Ok(())
     }
 
-    fn try_fault(&self, fault: &Fault) -> Result<Fate> {
-        let path = self.root.join(&fault.file);
-        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        fs::write(&path, text.replace(&fault.from, &fault.to))
-            .with_context(|| format!("write {}", path.display()))?;
-        let fate = self.judge(fault);
-        fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
-        fate
-    }
-
-    fn judge(&self, fault: &Fault) -> Result<Fate> {
+    /// The test that finds the fault.
+    fn judge(&self, number: usize, fault: &Fault) -> Result<Option<String>> {
         let suites = match fault.first {
             First::Programs => [PROGRAMS, UNIT, FAILURES],
             First::Unit => [UNIT, PROGRAMS, FAILURES],
         };
         for suite in suites {
-            ensure!(self.builds(suite)?, "{}: does not compile", fault.what);
-            let fate = self.run(suite)?;
-            if !matches!(fate, Fate::Survived) {
-                return Ok(fate);
+            let found = self.run(suite, number)?;
+            if found.is_some() {
+                return Ok(found);
             }
         }
-        Ok(Fate::Survived)
+        Ok(None)
     }
 
     /// Compiles a suite.
@@ -233,27 +270,26 @@ impl Copy {
         process::lines(&mut command, process::echo)
     }
 
-    fn run(&self, suite: &str) -> Result<Fate> {
+    /// Runs a suite with a fault: the test that fails, if one does.
+    fn run(&self, suite: &str, fault: usize) -> Result<Option<String>> {
         let mut command = Command::new("timeout");
         command
             .args(["--kill-after=10", PATIENCE])
             .arg(Project::cargo());
         let mut command = self.prepare(command);
-        command.arg("test").args(suite.split(' '));
-        let (mut by, mut stopped) = (None, false);
+        command
+            .arg("test")
+            .args(suite.split(' '))
+            .env("NPUALLOC_FAULT", fault.to_string());
+        let mut by = None;
         let success = process::lines(&mut command, |line| {
             let rest = line.strip_prefix("test ");
             if let Some(name) = rest.and_then(|rest| rest.strip_suffix(" ... FAILED")) {
                 by.get_or_insert(name.to_owned());
             }
-            stopped |= line.contains("has been running for over 60 seconds");
         })?;
-        Ok(match (success, by) {
-            (true, _) => Fate::Survived,
-            (false, Some(test)) => Fate::FoundBy(test),
-            (false, None) if stopped => Fate::Endless,
-            (false, None) => Fate::FoundBy("an abort".into()),
-        })
+        let unnamed = || "a test that ends or never does".into();
+        Ok((!success).then(|| by.unwrap_or_else(unnamed)))
     }
 }
 
