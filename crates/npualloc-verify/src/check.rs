@@ -83,6 +83,10 @@ impl World {
         );
         let held = self.driver.inner.held(device);
         let reserved = stats.reserved_bytes.current() as usize;
+        if !self.virtual_memory {
+            let left = stats.num_device_alloc - stats.num_device_free;
+            assert_eq!(left as usize, held.0, "calls that obtain and return memory");
+        }
         let idle = self.device(device).idle_physical_bytes();
         assert_eq!(reserved + idle, held.1, "bytes lost or invented");
         assert_eq!(

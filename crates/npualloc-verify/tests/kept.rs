@@ -98,3 +98,22 @@ fn a_use_before_a_capture_counts_after_it() {
         ],
     );
 }
+
+/// A free block of just the size asked for, at an address that is not aligned: it is taken as it is.
+#[test]
+fn alignment_takes_nothing_from_a_block_that_just_fits() {
+    let size = 1280 << 10;
+    on_one_device(
+        1,
+        64,
+        vec![
+            allocate(0, 0, size + 512 - 32),
+            allocate(0, 0, size - 32),
+            allocate(0, 0, size - 32),
+            allocate(0, 0, size - 32),
+            Op::Free { pick: 1 },
+            Op::Free { pick: 2 },
+            allocate(0, 0, 2 * size - 32),
+        ],
+    );
+}
