@@ -29,7 +29,7 @@ fn allocate(stream: u8, pool: u8, bytes: u32) -> Op {
 fn a_pool_without_users_stays_while_a_request_for_it_is_served() {
     on_one_device(
         9,
-        1040,
+        244,
         vec![
             allocate(0, 0, 64 * MIB),
             Op::Free { pick: 0 },
@@ -40,7 +40,6 @@ fn a_pool_without_users_stays_while_a_request_for_it_is_served() {
             Op::AddUser { device: 0, pool: 2 },
             Op::DropUser { device: 0, pool: 2 },
             allocate(0, 3, 1),
-            allocate(0, 0, 200 * MIB),
         ],
     );
 }
