@@ -72,11 +72,14 @@ static_assert(are_side_by_side(sizeof(C10Stat), std::make_index_sequence<2>(),
                                 offsetof(C10Stats, oversize_segments)}));
 #pragma GCC diagnostic pop
 
-// `count` arrays from `first` on.
-template <std::size_t count>
-rust::Slice<ffi::StatTriple> triples(StatArray& first) {
-  return {reinterpret_cast<ffi::StatTriple*>(&first), count};
+// What lies at `place`, as the core names it.
+template <typename Core, typename Torch>
+Core& as_core(Torch& place) {
+  return *static_cast<Core*>(static_cast<void*>(&place));
 }
+static_assert(sizeof(ffi::StatFront) == 6 * sizeof(StatArray) &&
+              sizeof(ffi::StatBack) == 3 * sizeof(StatArray) &&
+              sizeof(ffi::StatPair) == 2 * sizeof(C10Stat));
 
 template <typename Target>
 void add_pools(Target& target, const rust::Vec<ffi::PoolReserved>& pools) {
@@ -133,9 +136,9 @@ void throw_c10(Status status, const std::string& message) {
 C10Stats read_stats(const ffi::Allocator& core, int device, Outcome& outcome) {
   C10Stats stats;
   ffi::StatCounts counts;
-  outcome = core.device_stats_in_place(
-      device, triples<6>(stats.allocation), triples<3>(stats.active_bytes),
-      {reinterpret_cast<ffi::Stat*>(&stats.oversize_allocations), 2}, counts);
+  outcome = core.device_stats_in_place(device, as_core<ffi::StatFront>(stats.allocation),
+                                       as_core<ffi::StatBack>(stats.active_bytes),
+                                       as_core<ffi::StatPair>(stats.oversize_allocations), counts);
   if (outcome.status != Status::Ok) return stats;
   stats.num_alloc_retries = counts.num_alloc_retries;
   stats.num_ooms = counts.num_ooms;

@@ -125,6 +125,22 @@ pub mod ffi {
         large_pool: Stat,
     }
 
+    /// Six statistics side by side: allocation, segment, active, inactive_split, allocated_bytes,
+    /// reserved_bytes.
+    struct StatFront {
+        of: [StatTriple; 6],
+    }
+
+    /// Three of them: active_bytes, inactive_split_bytes, requested_bytes.
+    struct StatBack {
+        of: [StatTriple; 3],
+    }
+
+    /// Oversize allocations and segments.
+    struct StatPair {
+        of: [Stat; 2],
+    }
+
     #[derive(Debug, Clone, Default)]
     struct DeviceStats {
         allocation: StatTriple,
@@ -331,15 +347,13 @@ pub mod ffi {
         fn drop_pending_events(self: &Allocator, device: i32) -> Outcome;
 
         fn device_stats(self: &Allocator, device: i32, out: &mut DeviceStats) -> Outcome;
-        /// The same, written where the caller keeps it. `front`: allocation, segment, active,
-        /// inactive_split, allocated_bytes, reserved_bytes. `back`: active_bytes, inactive_split_bytes,
-        /// requested_bytes. `oversize`: allocations, segments. Other lengths give `InvalidArgument`.
+        /// The same, written where the caller keeps it.
         fn device_stats_in_place(
             self: &Allocator,
             device: i32,
-            front: &mut [StatTriple],
-            back: &mut [StatTriple],
-            oversize: &mut [Stat],
+            front: &mut StatFront,
+            back: &mut StatBack,
+            oversize: &mut StatPair,
             counts: &mut StatCounts,
         ) -> Outcome;
         fn reset_accumulated_stats(self: &Allocator, device: i32) -> Outcome;

@@ -2,7 +2,7 @@
 
 use super::allocator::Allocator;
 use super::convert::{device_stats, other_stats, triples};
-use super::ffi::{DeviceStats, Outcome, Stat, StatCounts, StatTriple, Status};
+use super::ffi::{DeviceStats, Outcome, StatBack, StatCounts, StatFront, StatPair};
 use super::outcome::outcome;
 
 impl Allocator {
@@ -19,25 +19,17 @@ impl Allocator {
     pub(super) fn device_stats_in_place(
         &self,
         device: i32,
-        front: &mut [StatTriple],
-        back: &mut [StatTriple],
-        oversize: &mut [Stat],
+        front: &mut StatFront,
+        back: &mut StatBack,
+        oversize: &mut StatPair,
         counts: &mut StatCounts,
     ) -> Outcome {
-        let (Ok(front), Ok(back), Ok(oversize)) =
-            (front.try_into(), back.try_into(), oversize.try_into())
-        else {
-            return Outcome {
-                status: Status::InvalidArgument,
-                code: 0,
-            };
-        };
         outcome(|| {
             let device = self.registry.device(device)?;
             device.read_counters(|stats, max_split_size, private_pools| {
-                triples(stats, front, back);
+                triples(stats, &mut front.of, &mut back.of);
                 (counts.max_split_size, counts.private_pools) = (max_split_size, private_pools);
-                other_stats(stats, oversize, counts);
+                other_stats(stats, &mut oversize.of, counts);
             });
             Ok(())
         })

@@ -105,7 +105,7 @@ impl DeviceAllocator {
     pub fn read_counters<T>(&self, read: impl FnOnce(&Counters, i64, usize) -> T) -> T {
         let state = self.state.lock();
         let max_split_size = state.settings.max_split_size as i64;
-        read(&state.stats, max_split_size, state.pools.reserved().count())
+        read(&state.stats, max_split_size, state.pools.reserved().len())
     }
 
     /// Forgets accumulated statistics.

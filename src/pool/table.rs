@@ -183,7 +183,7 @@ impl PoolTable {
     }
 
     /// Reserved bytes by pool.
-    pub fn reserved(&self) -> impl Iterator<Item = (MempoolId, &PoolStat)> {
+    pub fn reserved(&self) -> impl ExactSizeIterator<Item = (MempoolId, &PoolStat)> {
         self.reserved.iter().map(|(id, stat)| (*id, stat))
     }
 
