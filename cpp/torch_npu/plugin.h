@@ -1,60 +1,62 @@
-// The C functions of libnpualloc_torch_npu.so; all may be called from any thread. Everything else
-// in the library is hidden.
-//
-// Loading the library registers npualloc with torch_npu, unless NPUALLOC_DISABLE is set to
-// something other than 0.
+/// \file
+/// The C functions of libnpualloc_torch_npu.so; all may be called from any thread. Everything else
+/// in the library is hidden.
+///
+/// Loading the library registers npualloc with torch_npu, unless NPUALLOC_DISABLE is set to
+/// something other than 0.
 #pragma once
 
 #include <stdint.h>
 
+/// Marks what the library exports.
 #define NPUALLOC_EXPORT __attribute__((visibility("default")))
 
 extern "C" {
 
-// Why loading did not register the allocator; null when it did, or when it was not asked to.
+/// Why loading did not register the allocator; null when it did, or when it was not asked to.
 NPUALLOC_EXPORT const char* npualloc_load_error();
 
-// 1 when npualloc is torch_npu's current allocator.
+/// 1 when npualloc is torch_npu's current allocator.
 NPUALLOC_EXPORT int npualloc_is_registered();
 
-// Verifies the allocator's invariants: null, or the text naming the first one broken (valid until
-// the thread's next call).
+/// Verifies the allocator's invariants: null, or the text naming the first one broken (valid until
+/// the thread's next call).
 NPUALLOC_EXPORT const char* npualloc_check_consistency();
 
-// With NPUALLOC_DEBUG: waits for the device and looks at every red zone and at all poisoned memory
-// (docs/debugging.md). Null, or what was found now or before and not raised yet (valid until the
-// thread's next call). `bytes` (may be null): how many were looked at, 0 where contents are not
-// checked.
+/// With NPUALLOC_DEBUG: waits for the device and looks at every red zone and at all poisoned memory
+/// (docs/debugging.md). Null, or what was found now or before and not raised yet (valid until the
+/// thread's next call). `bytes` (may be null): how many were looked at, 0 where contents are not
+/// checked.
 NPUALLOC_EXPORT const char* npualloc_check_memory(int device, uint64_t* bytes);
 
-// How requests were served that no free block fitted: a line "name count" for each rung of the
-// ladder and each source of pages (docs/design.md), for a device that is in use; null otherwise.
-// Valid until the thread's next call.
+/// How requests were served that no free block fitted: a line "name count" for each rung of the
+/// ladder and each source of pages (docs/design.md), for a device that is in use; null otherwise.
+/// Valid until the thread's next call.
 NPUALLOC_EXPORT const char* npualloc_ladder(int device);
 
-// Recording: what the program asks of the allocator from now on, and first what is alive, goes to a
-// file (`npualloc replay`, `report` …). `%p` in the path stands for the process, `%r` for RANK. The
-// environment variable NPUALLOC_TRACE starts one with the first use of an NPU; the end of the
-// process ends it. While it is under way, requests take a slower way. Each gives null, or why it
-// failed (valid until the thread's next call).
+/// Recording: what the program asks of the allocator from now on, and first what is alive, goes to
+/// a file (`npualloc replay`, `report` …). `%p` in the path stands for the process, `%r` for RANK.
+/// The environment variable NPUALLOC_TRACE starts one with the first use of an NPU; the end of the
+/// process ends it. While it is under way, requests take a slower way. Each gives null, or why it
+/// failed (valid until the thread's next call).
 NPUALLOC_EXPORT const char* npualloc_trace_start(const char* path);
-// A step or a phase begins.
+/// A step or a phase begins.
 NPUALLOC_EXPORT const char* npualloc_trace_mark(const char* label);
-// A stream was waited for; null: the whole device.
+/// A stream was waited for; null: the whole device.
 NPUALLOC_EXPORT const char* npualloc_trace_synchronized(void* stream);
-// Writes what is left. `bytes` (may be null): what was written in all.
+/// Writes what is left. `bytes` (may be null): what was written in all.
 NPUALLOC_EXPORT const char* npualloc_trace_stop(uint64_t* bytes);
-// 1 while one is under way.
+/// 1 while one is under way.
 NPUALLOC_EXPORT int npualloc_trace_is_on();
 
-// Puts a wrapper around torch_npu's current allocator, whichever that is, that passes everything on
-// and adds up the host time of allocations and frees. Memory allocated before stays valid and is
-// not timed. Returns 0, or 1 when a wrapper is in place already.
+/// Puts a wrapper around torch_npu's current allocator, whichever that is, that passes everything
+/// on and adds up the host time of allocations and frees. Memory allocated before stays valid and
+/// is not timed. Returns 0, or 1 when a wrapper is in place already.
 NPUALLOC_EXPORT int npualloc_timing_wrap();
 
-// Calls timed since the wrapper was made (each allocation and each free is one) and their time in
-// nanoseconds, the reading of the clock included. Null pointers are skipped. Zeros without a
-// wrapper.
+/// Calls timed since the wrapper was made (each allocation and each free is one) and their time in
+/// nanoseconds, the reading of the clock included. Null pointers are skipped. Zeros without a
+/// wrapper.
 NPUALLOC_EXPORT void npualloc_timing_read(uint64_t* calls, uint64_t* ns);
 
 }  // extern "C"

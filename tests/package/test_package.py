@@ -2,7 +2,9 @@
 
 import ast
 import gzip
+import importlib.metadata
 import pathlib
+import zipfile
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "pluggable.py"
 
@@ -27,6 +29,27 @@ def answer(environment, code, **variables):
     status, output, errors = environment.run(code, **variables)
     assert status == 0, errors
     return ast.literal_eval(output.strip().splitlines()[-1])
+
+
+def test_the_wheel_holds_libraries_for_every_torch_npu_it_is_for(request):
+    with zipfile.ZipFile(request.config.getoption("--wheel")) as wheel:
+        held = {name for name in wheel.namelist() if name.startswith("npualloc/lib/")}
+    series = {name.split("/")[2] for name in held}
+    assert {"2.13", "2.14"} <= series
+    for one in series:
+        for library in ("libnpualloc_torch_npu.so", "libnpualloc_pluggable.so"):
+            assert f"npualloc/lib/{one}/{library}" in held
+
+
+def test_the_library_is_that_of_the_installed_torch_npu(environment):
+    code = (
+        "import torch, npualloc\n"
+        "with open('/proc/self/maps') as maps:\n"
+        "    found = {l.split()[-1] for l in maps if 'libnpualloc_torch_npu' in l}\n"
+        "print([f.split('/')[-2] for f in found])\n"
+    )
+    installed = importlib.metadata.version("torch-npu")
+    assert answer(environment, code) == [".".join(installed.split(".")[:2])]
 
 
 def test_import_torch_is_enough(environment):

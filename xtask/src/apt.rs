@@ -19,6 +19,7 @@ pub enum Need {
     ClangFormat,
     Valgrind,
     Chromium,
+    Doxygen,
 }
 
 impl Need {
@@ -32,6 +33,7 @@ impl Need {
             Self::ClangFormat => &["clang-format"],
             Self::Valgrind => &["valgrind"],
             Self::Chromium => &["chromium"],
+            Self::Doxygen => &["doxygen"],
         }
     }
 
@@ -44,6 +46,7 @@ impl Need {
             Self::ClangFormat => "clang-format",
             Self::Valgrind => "valgrind",
             Self::Chromium => "chromium",
+            Self::Doxygen => "doxygen",
         }
     }
 
@@ -62,6 +65,7 @@ impl Need {
             Self::ClangFormat => in_path("clang-format"),
             Self::Valgrind => in_path("valgrind"),
             Self::Chromium => in_path("chromium"),
+            Self::Doxygen => in_path("doxygen"),
         }
     }
 }

@@ -88,11 +88,22 @@ pub enum Command {
     Run(RunArgs),
 }
 
+/// What is used unless told otherwise.
+const DEFAULT_TORCH: &str = "2.14.0";
+
 #[derive(Args)]
 pub struct Torch {
     /// Version of torch and torch-npu to install from PyPI when no --python is given
-    #[arg(long, value_name = "VERSION", default_value = "2.14.0", value_parser = torch_version)]
+    #[arg(long, value_name = "VERSION", default_value = DEFAULT_TORCH, value_parser = torch_version)]
     pub torch: String,
+}
+
+impl Default for Torch {
+    fn default() -> Self {
+        Self {
+            torch: DEFAULT_TORCH.to_owned(),
+        }
+    }
 }
 
 #[derive(Args)]
@@ -123,7 +134,7 @@ pub struct TestArgs {
 
     /// Versions of torch and torch-npu, from PyPI, to build the C++ parts for and to run the
     /// Python tests with, one after another: `--torch 2.13.0,2.14.0`
-    #[arg(long, value_name = "VERSION", default_value = "2.14.0", value_delimiter = ',',
+    #[arg(long, value_name = "VERSION", default_value = DEFAULT_TORCH, value_delimiter = ',',
           value_parser = torch_version)]
     pub torch: Vec<String>,
 
@@ -214,7 +225,7 @@ pub struct PackageArgs {
         long,
         value_name = "VERSION",
         value_delimiter = ',',
-        default_value = "2.13.0,2.14.0",
+        default_values = crate::package::VERSIONS,
         value_parser = torch_version
     )]
     pub torch: Vec<String>,

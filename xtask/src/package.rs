@@ -12,6 +12,9 @@ use crate::plugin::Plugin;
 use crate::process::{self, say};
 use crate::python::Python;
 
+/// Versions of torch and torch-npu that the wheel is for.
+pub const VERSIONS: [&str; 2] = ["2.13.0", "2.14.0"];
+
 /// The package's sources, in the repository.
 const SOURCES: &str = "python";
 

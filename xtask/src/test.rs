@@ -1,11 +1,11 @@
 //! `cargo xtask test`: runs the suites, shows their output on standard error
 //! and what each came to on standard output.
 
+use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::slice;
 
 use anyhow::{Context, Result};
 
@@ -41,7 +41,9 @@ pub fn main(arguments: &TestArgs) -> Result<ExitCode> {
             }),
             Suite::Python => each_torch(arguments, |torch| {
                 python(&project, torch, arguments, &mut summary)
-            }),
+            })
+            .and_then(|()| wheel(&project, arguments, &mut summary))
+            .and_then(|()| documents(&project, arguments, &mut summary)),
         };
         // One suite's failure to build does not keep the others from running.
         if let Err(error) = result {
@@ -95,6 +97,10 @@ fn rust(project: &Project, rest: &[OsString], summary: &mut Summary) -> Result<(
         "warnings",
     ];
     summary.run("clippy", &mut cargo(&lint), |_| false)?;
+    // Libraries only: the command-line tool has the core's name.
+    let mut docs = cargo(&["doc", "--workspace", "--lib", "--no-deps", "--quiet"]);
+    docs.env("RUSTDOCFLAGS", "-D warnings");
+    summary.run("cargo doc", &mut docs, |_| false)?;
     if rest.is_empty() {
         instruction_counts(project, summary)?;
         dependencies(project, summary)?;
@@ -178,6 +184,7 @@ fn cpp(
         .args(["--dry-run", "-Werror"])
         .args(sources);
     summary.run("clang-format", &mut format, |_| false)?;
+    header_comments(project, summary)?;
 
     let tree = CMakeTree::configure(project, &python, Tests::Build)?;
     tree.build(&[])?;
@@ -234,7 +241,24 @@ fn python(
         let success = lines.is_empty();
         lines.push(closing);
         summary.add(&format!("bench replay, torch {version}"), success, lines);
-        let wheel = package::build(project, slice::from_ref(version))?;
+    }
+    Ok(())
+}
+
+/// The wheel, with libraries for every version it is for, in environments with each of them.
+fn wheel(project: &Project, arguments: &TestArgs, summary: &mut Summary) -> Result<()> {
+    if !arguments.rest.is_empty() {
+        return Ok(());
+    }
+    let mut versions: Vec<String> = package::VERSIONS.map(str::to_owned).into();
+    versions.extend(arguments.torch.iter().cloned());
+    versions.sort();
+    versions.dedup();
+    let device = Device::find(project)?;
+    let wheel = package::build(project, &versions)?;
+    for version in versions {
+        let name = format!("pytest, package, torch {version}");
+        let python = Python::managed(project, &Torch { torch: version })?;
         let mut pytest = python.command();
         device.prepare(&mut pytest, &Knobs::default());
         pytest
@@ -243,17 +267,65 @@ fn python(
             .args(["tests/package", "--wheel"])
             .arg(&wheel)
             .env("PYTHONDONTWRITEBYTECODE", "1");
-        summary.run(
-            &format!("pytest, package, torch {version}"),
-            &mut pytest,
-            is_pytest_result,
-        )?;
+        summary.run(&name, &mut pytest, is_pytest_result)?;
     }
     Ok(())
 }
 
+/// The commands of the documents.
+fn documents(project: &Project, arguments: &TestArgs, summary: &mut Summary) -> Result<()> {
+    if !arguments.rest.is_empty() {
+        return Ok(());
+    }
+    let python = Python::managed(project, &Torch::default())?;
+    let Device::Simulated(sim) = Device::find(project)? else {
+        let reason = "skipped: the documents' commands are for a machine without an NPU";
+        summary.add("documents", true, vec![reason.to_owned()]);
+        return Ok(());
+    };
+    let own = env::current_exe().context("find this program")?;
+    let mut pytest = python.command();
+    let directory = sim.lib_dir.clone();
+    Device::Simulated(sim).prepare(&mut pytest, &Knobs::default());
+    pytest
+        .current_dir(&project.root)
+        .args(["-m", "pytest", "-ra", "-p", "no:cacheprovider"])
+        .args(["tests/docs", "--xtask"])
+        .arg(own)
+        .arg("--sim")
+        .arg(directory)
+        .env("CARGO", Project::cargo())
+        .env("CARGO_TARGET_DIR", &project.target)
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    summary.run("documents", &mut pytest, |line| {
+        is_pytest_result(line) || line.starts_with("SKIPPED")
+    })
+}
+
 fn is_pytest_result(line: &str) -> bool {
     line.starts_with("==") && line.contains(" in ") && line.trim_end().ends_with("==")
+}
+
+/// Every public declaration of the C++ headers has a comment that doxygen understands.
+fn header_comments(project: &Project, summary: &mut Summary) -> Result<()> {
+    const NAME: &str = "doxygen";
+    if let Err(reason) = apt::ensure(&[Need::Doxygen]) {
+        summary.add(NAME, true, vec![format!("skipped: {reason}")]);
+        return Ok(());
+    }
+    let out = project.target.join("doxygen");
+    fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
+    let settings = project.root.join("docs/Doxyfile");
+    let mut doxygen = Command::new("sh");
+    // A setting given later wins.
+    doxygen
+        .current_dir(&project.root)
+        .args([
+            "-c",
+            r#"(cat "$0"; echo "OUTPUT_DIRECTORY = $1") | doxygen -"#,
+        ])
+        .args([&settings, &out]);
+    summary.run(NAME, &mut doxygen, |line| line.contains("error:"))
 }
 
 /// C++ sources and headers of the project, without those of build directories.

@@ -3,7 +3,6 @@
 mod bad_input;
 mod browser;
 mod commands;
-mod docs;
 mod report;
 mod snapshots;
 mod traces;

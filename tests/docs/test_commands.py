@@ -1,0 +1,85 @@
+"""The commands of the documents do what the documents say: they are there, and end as told."""
+
+import pathlib
+import shlex
+import subprocess
+
+import pytest
+
+import commands
+
+ROOT = pathlib.Path(__file__).parents[2]
+PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+# Of one command, seconds. None takes a tenth of it on an idle machine.
+PATIENCE = 1500
+
+
+def text(page):
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def script(blocks):
+    """The blocks as one shell script, which stops at the first command that ends otherwise than told."""
+    lines = []
+    for command in (c for block in blocks if block.skip is None for c in block.commands):
+        lines += [
+            f"printf '%s\\n' {shlex.quote(f'line {command.line}: {command.text}')} >&2",
+            command.text,
+            "got=$?",
+            f'[ $got -eq {command.status} ] || {{ echo "exit status $got, not {command.status}" >&2; exit 1; }}',
+        ]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if any(b.skip is None for b in commands.blocks(text(p)))])
+def test_commands_of(page, place):
+    directory, environment = place
+    done = subprocess.run(
+        ["bash", "-c", script(commands.blocks(text(page)))],
+        cwd=directory,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, f"{page}\n{done.stdout[-4000:]}\n{done.stderr[-6000:]}"
+
+
+SKIPPED = [(p, b.line, b.skip) for p in PAGES for b in commands.blocks(text(p)) if b.skip]
+
+
+@pytest.mark.parametrize("page, line, reason", SKIPPED)
+def test_commands_that_are_not_run(page, line, reason):
+    pytest.skip(f"{page}:{line}: {reason}")
+
+
+INLINE = [(p, line, command) for p in PAGES for line, command in commands.inline(text(p))]
+
+
+@pytest.mark.parametrize("page, line, command", INLINE)
+def test_commands_in_text_are_understood(page, line, command, request):
+    words = shlex.split(command)[2:]
+    if "--" in words:
+        words = words[: words.index("--")]
+    words = [word.replace("…", "") or "x" for word in words if word != "--help"]
+    done = subprocess.run(
+        [request.config.getoption("--xtask"), *words, "--help"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{page}:{line}: {command}\n{done.stderr}"
+
+
+def test_what_is_found_in_a_page():
+    page = (
+        "```sh\na  # exit status 3\nb \\\n  c\n```\n<!-- not run: no device -->\n\n```console\n$ d\nout\n```\n"
+        "```text\n$ no\n```\n`cargo xtask e`\n```sh\nexport F=1\n```\n"
+    )
+    first, second, third = commands.blocks(page)
+    assert [(c.line, c.text, c.status) for c in first.commands] == [(2, "a  # exit status 3", 3), (3, "b   c", 0)]
+    assert (second.line, second.skip, second.commands[0].text) == (8, "no device", "d")
+    assert (first.skip, third.skip) == (None, None)
+    assert commands.inline(page) == [(15, "cargo xtask e")]
+    ran = subprocess.run(["bash", "-c", script(commands.blocks("```sh\ntrue\nfalse\ntrue\n```\n"))],
+                         capture_output=True, text=True, check=False)
+    assert ran.returncode == 1 and "exit status 1, not 0" in ran.stderr
