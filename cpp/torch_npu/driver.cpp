@@ -357,6 +357,12 @@ std::int32_t pool_free_fn(void*, std::int32_t device, std::uint64_t first, std::
 
 void context_drop_fn(void*, std::uintptr_t context) { drop_handle(context); }
 
+std::int32_t log_wanted_fn(void*, std::int32_t level) { return host::log_wanted(level) ? 1 : 0; }
+
+void log_fn(void*, std::int32_t level, const char* text, std::size_t length) {
+  host::log(level, std::string(text, length));
+}
+
 }  // namespace
 
 const acl::Api& api() {
@@ -382,6 +388,8 @@ DriverTable idle_driver_table() {
   table.pool_malloc = &pool_malloc_fn;
   table.pool_free = &pool_free_fn;
   table.context_drop = &context_drop_fn;
+  table.log_wanted = &log_wanted_fn;
+  table.log = &log_fn;
   return table;
 }
 

@@ -1,4 +1,5 @@
 // Failures as the stock allocator reports them, and who is told about them.
+#include <sstream>
 #include <thread>
 
 #include "../c10/convert.h"
@@ -9,6 +10,8 @@
 namespace npualloc::torch_npu_plugin {
 
 namespace {
+
+constexpr int kLogError = 40;
 
 bool is_config(Status status) {
   return status == Status::ConfigValue || status == Status::ConfigRuntime ||
@@ -36,7 +39,11 @@ void NpuAllocator::raise(Status status, std::int32_t code) const {
     NPU_CHECK_ERROR(code, message.c_str());
   }
   if (status == Status::OutOfMemory || status == Status::Rejected) {
-    host::log_out_of_memory(message);
+    if (host::log_wanted(kLogError)) {
+      // Line by line: the logger drops what is longer than a kilobyte.
+      std::istringstream lines(message);
+      for (std::string line; std::getline(lines, line);) host::log(kLogError, line);
+    }
     const OomReport report = ffi::last_oom_report();
     std::vector<stock::OutOfMemoryObserver> oom_observers;
     std::vector<stock::OomRejectionObserver> rejection_observers;

@@ -26,8 +26,10 @@ std::vector<aclrtMemUceInfo> bad_ranges(int device);
 // Tells torch_npu's recovery which of them lie in blocks: it checks copies from now on.
 void found_damage(const std::vector<aclrtMemUceInfo>& ranges);
 
-// Writes the text of an exhausted device to torch_npu's logs.
-void log_out_of_memory(const std::string& text);
+// torch_npu's logger of memory (TORCH_NPU_LOGS=memory) and the device's log. Levels are Python's:
+// 10, 20, 30, 40.
+bool log_wanted(int level);
+void log(int level, const std::string& text);
 
 // One line of the profiler's memory record; sizes in bytes.
 struct MemoryReport {

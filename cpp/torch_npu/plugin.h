@@ -40,6 +40,9 @@ NPUALLOC_EXPORT const char* npualloc_ladder(int device);
 /// process ends it. While it is under way, requests take a slower way. Each gives null, or why it
 /// failed (valid until the thread's next call).
 NPUALLOC_EXPORT const char* npualloc_trace_start(const char* path);
+/// Whether recordings started from now on have the Python stacks of allocations (1) or not (0). At
+/// first, what NPUALLOC_TRACE_STACKS says. Taking them costs some microseconds an allocation.
+NPUALLOC_EXPORT void npualloc_trace_stacks(int wanted);
 /// A step or a phase begins.
 NPUALLOC_EXPORT const char* npualloc_trace_mark(const char* label);
 /// A stream was waited for; null: the whole device.

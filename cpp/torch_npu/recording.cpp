@@ -2,11 +2,13 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <stdexcept>
 
 #include "driver.h"
 #include "npu_allocator.h"
+#include "python_frames.h"
 #include "rust/cxx.h"
 
 namespace npualloc::torch_npu_plugin::recording {
@@ -26,9 +28,56 @@ int first_device() {
   return c10_npu::GetDevice(&device) == ACL_ERROR_NONE ? device : 0;
 }
 
+std::atomic<bool>& stacks_wanted() {
+  static auto* wanted = new std::atomic<bool>([] {
+    const char* text = std::getenv("NPUALLOC_TRACE_STACKS");
+    return text != nullptr && *text != '\0' && std::string(text) != "0";
+  }());
+  return *wanted;
+}
+
+// Numbers of the stacks that a recording has.
+struct Stacks {
+  std::mutex mutex;
+  const ffi::Recorder* recorder = nullptr;
+  std::map<std::vector<python_frames::Frame>, std::uint32_t> numbers;
+};
+
+Stacks& stacks() {
+  static auto* stacks = new Stacks;
+  return *stacks;
+}
+
+// The number of the calling thread's stack; 0 where it has none or none is wanted.
+std::uint32_t current_stack(const ffi::Recorder& current) {
+  if (!stacks_wanted().load(std::memory_order_relaxed)) return 0;
+  thread_local std::vector<python_frames::Frame> frames;
+  python_frames::gather(frames);
+  if (frames.empty()) return 0;
+  Stacks& all = stacks();
+  {
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    if (all.recorder != &current) {
+      all.recorder = &current;
+      all.numbers.clear();
+    }
+    const auto known = all.numbers.find(frames);
+    if (known != all.numbers.end()) return known->second;
+  }
+  // Not under the mutex: this takes the interpreter's lock, whose holder may wait for the mutex.
+  const std::string text = python_frames::text(frames);
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  if (all.recorder != &current) return 0;
+  const auto [place, added] = all.numbers.try_emplace(frames, 0);
+  if (added) place->second = current.add_stack(rust::String::lossy(text));
+  return place->second;
+}
+
 const ffi::Recorder* under_way() { return recorder.load(std::memory_order_acquire); }
 
 }  // namespace
+
+void take_stacks(bool wanted) { stacks_wanted().store(wanted); }
 
 void start(NpuAllocator& allocator, const std::string& path) {
   const std::lock_guard<std::mutex> lock(switching());
@@ -92,7 +141,8 @@ void follow_environment(NpuAllocator& allocator) {
 void allocated(const ffi::Allocator& core, int device, std::uintptr_t addr, std::size_t bytes,
                aclrtStream stream) {
   if (const ffi::Recorder* current = under_way()) {
-    current->allocated(core, device, addr, bytes, reinterpret_cast<std::uintptr_t>(stream));
+    current->allocated(core, device, addr, bytes, reinterpret_cast<std::uintptr_t>(stream),
+                       current_stack(*current));
   }
 }
 

@@ -25,6 +25,10 @@ inline bool on() { return recorder.load(std::memory_order_relaxed) != nullptr; }
 // What NPUALLOC_TRACE asks for, once. A failure is told on the standard error.
 void follow_environment(NpuAllocator& allocator);
 
+// Whether allocations are recorded with their Python stacks, by a recording started later. At
+// first, what NPUALLOC_TRACE_STACKS says.
+void take_stacks(bool wanted);
+
 // Each throws std::runtime_error with a text for people.
 void start(NpuAllocator& allocator, const std::string& path);
 void mark(const std::string& label);

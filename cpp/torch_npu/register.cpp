@@ -138,6 +138,8 @@ const char* npualloc_trace_start(const char* path) {
   return told([&](NpuAllocator& allocator) { recording::start(allocator, path); });
 }
 
+void npualloc_trace_stacks(int wanted) { recording::take_stacks(wanted != 0); }
+
 const char* npualloc_trace_mark(const char* label) {
   return told([&](NpuAllocator&) { recording::mark(label); });
 }

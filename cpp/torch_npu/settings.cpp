@@ -2,14 +2,22 @@
 
 #include <cstdlib>
 
+#include "host.h"
 #include "npu_allocator.h"
 #include "rust/cxx.h"
 
 namespace npualloc::torch_npu_plugin {
 
+namespace {
+
+constexpr int kLogInfo = 20;
+
+}  // namespace
+
 void NpuAllocator::apply_settings(const std::string& settings) {
   const std::lock_guard<std::mutex> lock(init_mutex_);
   check(core().apply_settings(rust::Str(settings.data(), settings.size())));
+  if (host::log_wanted(kLogInfo)) host::log(kLogInfo, "npualloc: settings: " + settings);
   if (core().device_count() == 0) early_settings_.push_back(settings);
 }
 

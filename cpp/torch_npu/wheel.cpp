@@ -6,6 +6,7 @@
 #include "host.h"
 #include "npu_allocator.h"
 #include "settings.h"
+#include "wheel_log.h"
 #include "wheel_profiler.h"
 
 namespace npualloc::torch_npu_plugin {
@@ -104,7 +105,9 @@ void found_damage(const std::vector<aclrtMemUceInfo>& ranges) {
               PTA_ERROR(ErrCode::INTERNAL));
 }
 
-void log_out_of_memory(const std::string& text) { ASCEND_LOGE("%s", text.c_str()); }
+bool log_wanted(int level) { return torch_npu_log_wanted(level); }
+
+void log(int level, const std::string& text) { write_to_torch_npu_log(level, text); }
 
 void report_memory(const MemoryReport& report) { report_to_wheel_profiler(report); }
 

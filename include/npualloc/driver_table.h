@@ -94,18 +94,25 @@ struct DriverTable {
   /// address only after the device has been synchronised.
   int32_t (*event_record_fence)(void* user, int32_t device, uintptr_t event, uintptr_t stream);
 
-  // For the debug mode (AllocatorOptions::debug) only, called without any allocator lock. One of
-  // the first three null: the contents of memory are not checked. Waits until the device has
-  // finished everything submitted so far, host task queue included. Fails with 207000 on a thread
-  // that others would wait for, such as the consumer of that queue.
+  /// For the debug mode (AllocatorOptions::debug) only, called without any allocator lock. One of
+  /// the first three null: the contents of memory are not checked. Waits until the device has
+  /// finished everything submitted so far, host task queue included. Fails with 207000 on a thread
+  /// that others would wait for, such as the consumer of that queue.
   int32_t (*settle)(void* user, int32_t device);
-  // Sets every byte of a range, and waits for it.
+  /// Sets every byte of a range, and waits for it.
   int32_t (*fill)(void* user, int32_t device, uintptr_t addr, size_t bytes, uint8_t value);
-  // Copies a range to the host, and waits for it.
+  /// Copies a range to the host, and waits for it.
   int32_t (*read)(void* user, int32_t device, uintptr_t addr, size_t bytes, uint8_t* into);
-  // Writes the calling thread's stack as text, a line for each frame, innermost first. Returns how
-  // many bytes it wrote: at most `capacity`. Null: histories have no stacks.
+  /// Writes the calling thread's stack as text, a line for each frame, innermost first. Returns how
+  /// many bytes it wrote: at most `capacity`. Null: histories have no stacks.
   size_t (*stack)(void* user, uint8_t* into, size_t capacity);
+  /// Whether a line of that level is wanted: 10 each driver call, 20 the device is full, 30 a call
+  /// failed. Called for each driver call that is not about events, with the device lock held at
+  /// times: must not block for long. Null here or for `log`: the environment variable NPUALLOC_LOG
+  /// (off, warning, info, debug) decides, and lines go to standard error.
+  int32_t (*log_wanted)(void* user, int32_t level);
+  /// Writes a line, which has no newline at its end and is not null-terminated.
+  void (*log)(void* user, int32_t level, const char* text, size_t length);
 };
 
 }  // namespace npualloc

@@ -120,10 +120,12 @@ def _index(device):
     return torch.npu.current_device() if index is None else index
 
 
-def trace(path):
+def trace(path, stacks=None):
     """Starts to record what the program asks of the allocator, for the `npualloc` command-line tool.
 
-    `%p` in the path stands for the process, `%r` for RANK. Use it as a context manager, or call `stop`;
+    `%p` in the path stands for the process, `%r` for RANK. With `stacks` each allocation is recorded with its
+    Python stack, which takes some microseconds of each; None is what `NPUALLOC_TRACE_STACKS` says. Use it as a
+    context manager, or call `stop`;
     `NPUALLOC_TRACE=<path>` records from the first use of an NPU to the end of the process instead. Optimizer
     steps and synchronisations called from Python are recorded too. Raises RuntimeError while npualloc is not
     enabled, before the first use of an NPU, while another recording is under way, and when the file can't be
@@ -131,7 +133,7 @@ def trace(path):
     """
     if not enabled():
         raise RuntimeError("npualloc is not enabled")
-    return _trace.Trace(_plugin, path)
+    return _trace.Trace(_plugin, path, stacks)
 
 
 def mark(label):

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import os
 
 _watching = False
 
@@ -22,13 +23,16 @@ def is_on(plugin):
 class Trace:
     """A recording under way. As a context manager it ends with the block."""
 
-    def __init__(self, plugin, path):
+    def __init__(self, plugin, path, stacks=None):
         self._plugin = plugin
         #: Where it goes.
         self.path = path
         #: Bytes written, once it is over.
         self.size = None
         watch(plugin)
+        if stacks is None:
+            stacks = os.environ.get("NPUALLOC_TRACE_STACKS", "") not in ("", "0")
+        plugin.npualloc_trace_stacks(int(bool(stacks)))
         _call(plugin, "npualloc_trace_start", str(path).encode())
 
     def mark(self, label):

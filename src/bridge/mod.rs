@@ -443,7 +443,11 @@ pub mod ffi {
             addr: usize,
             bytes: usize,
             stream: usize,
+            stack: u32,
         );
+        /// Makes a stack known, for `stack` of later allocations (0: not known): frames separated by tabs, the
+        /// innermost first.
+        fn add_stack(self: &Recorder, frames: &str) -> u32;
         /// Before the free.
         fn freed(self: &Recorder, addr: usize);
         fn used(self: &Recorder, addr: usize, stream: usize);

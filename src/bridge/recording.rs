@@ -34,7 +34,7 @@ fn add_live_blocks(recorder: &record::Recorder, allocator: &Allocator, device: &
         for block in &segment.blocks {
             if block.allocated {
                 let capacity = || capacity(allocator, id);
-                recorder.allocated(id, addr, block.requested, segment.stream.0, capacity);
+                recorder.allocated(id, addr, block.requested, segment.stream.0, 0, capacity);
             }
             addr += block.size;
         }
@@ -49,13 +49,19 @@ impl Recorder {
         addr: usize,
         bytes: usize,
         stream: usize,
+        stack: u32,
     ) {
         let capacity = || capacity(allocator, device);
         if addr == 0 {
-            self.0.failed(device, bytes, stream, capacity);
+            self.0.failed(device, bytes, stream, stack, capacity);
         } else {
-            self.0.allocated(device, addr, bytes, stream, capacity);
+            self.0
+                .allocated(device, addr, bytes, stream, stack, capacity);
         }
+    }
+
+    pub(super) fn add_stack(&self, frames: &str) -> u32 {
+        self.0.add_stack(frames)
     }
 
     pub(super) fn freed(&self, addr: usize) {

@@ -8,6 +8,9 @@ use parking_lot::Mutex;
 
 use super::writer::{PIECE, Writer};
 
+/// Bytes of a stack's frames that are kept: a line must be shorter than the reader's longest.
+const LONGEST_STACK: usize = 16 << 10;
+
 /// A file could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {source}")]
@@ -41,6 +44,8 @@ struct State {
     files: Vec<(i32, TraceFile)>,
     /// Blocks alive by address: device's position in `files`, number.
     alive: HashMap<usize, (usize, u32)>,
+    /// Frames of the stacks, separated by tabs; number 0 is the one that is unknown.
+    stacks: Vec<String>,
     failure: Option<RecordError>,
     finished: bool,
 }
@@ -53,6 +58,9 @@ struct TraceFile {
     next: u32,
     /// Streams by their handles, numbered as they appear.
     streams: HashMap<usize, usize>,
+    /// Numbers of the stacks in this file, by their numbers in the recording; 0 = not in it yet.
+    stacks: Vec<u32>,
+    next_stack: u32,
 }
 
 impl Recorder {
@@ -67,24 +75,41 @@ impl Recorder {
                 path: path.to_owned(),
                 files: vec![(device, first)],
                 alive: HashMap::new(),
+                stacks: vec![String::new()],
                 failure: None,
                 finished: false,
             }),
         })
     }
 
-    /// A block was handed out. `capacity` is asked when the device is used for the first time.
+    /// Makes a stack known: frames separated by tabs, the innermost first. Gives its number.
+    pub fn add_stack(&self, frames: &str) -> u32 {
+        let mut state = self.state.lock();
+        let mut frames: String = frames
+            .chars()
+            .map(|c| if c.is_control() && c != '\t' { ' ' } else { c })
+            .collect();
+        while frames.len() > LONGEST_STACK {
+            frames.pop();
+        }
+        state.stacks.push(frames);
+        (state.stacks.len() - 1) as u32
+    }
+
+    /// A block was handed out, to the owner of the stack of that number (0: not known). `capacity` is asked when the device is used for the first time.
     pub fn allocated(
         &self,
         device: i32,
         addr: usize,
         bytes: usize,
         stream: usize,
+        stack: u32,
         capacity: impl FnOnce() -> u64,
     ) {
         let mut state = self.state.lock();
         if let Some(file) = state.file(device, capacity) {
-            let number = state.files[file].1.allocated(bytes, stream);
+            let stack = state.stack_in(file, stack);
+            let number = state.files[file].1.allocated(bytes, stream, stack);
             if addr != 0 {
                 state.alive.insert(addr, (file, number));
             }
@@ -93,12 +118,20 @@ impl Recorder {
     }
 
     /// A request failed: it is in the trace as an allocation freed at once, after a marker.
-    pub fn failed(&self, device: i32, bytes: usize, stream: usize, capacity: impl FnOnce() -> u64) {
+    pub fn failed(
+        &self,
+        device: i32,
+        bytes: usize,
+        stream: usize,
+        stack: u32,
+        capacity: impl FnOnce() -> u64,
+    ) {
         let mut state = self.state.lock();
         if let Some(file) = state.file(device, capacity) {
+            let stack = state.stack_in(file, stack);
             let trace = &mut state.files[file].1;
             trace.line(format_args!("m out of memory: {bytes} bytes"));
-            let number = trace.allocated(bytes, stream);
+            let number = trace.allocated(bytes, stream, stack);
             trace.line(format_args!("f {number}"));
             state.flush(file, true);
         }
@@ -214,6 +247,23 @@ impl State {
         }
     }
 
+    /// The number of a stack in a file, which it is written to when it is new there.
+    fn stack_in(&mut self, file: usize, stack: u32) -> u32 {
+        let Some(frames) = self.stacks.get(stack as usize).filter(|_| stack != 0) else {
+            return 0;
+        };
+        let trace = &mut self.files[file].1;
+        if trace.stacks.len() <= stack as usize {
+            trace.stacks.resize(stack as usize + 1, 0);
+        }
+        if trace.stacks[stack as usize] == 0 {
+            trace.next_stack += 1;
+            trace.stacks[stack as usize] = trace.next_stack;
+            trace.line(format_args!("k {frames}"));
+        }
+        trace.stacks[stack as usize]
+    }
+
     /// Hands the text over where there is a piece of it, or `all` of it.
     fn flush(&mut self, file: usize, all: bool) {
         let trace = &mut self.files[file].1;
@@ -237,6 +287,8 @@ impl TraceFile {
             text: Vec::with_capacity(PIECE + 256),
             next: 0,
             streams: HashMap::new(),
+            stacks: Vec::new(),
+            next_stack: 0,
         };
         file.line(format_args!("# npualloc-trace v1"));
         if capacity > 0 {
@@ -255,11 +307,15 @@ impl TraceFile {
         *self.streams.entry(handle).or_insert(next)
     }
 
-    fn allocated(&mut self, bytes: usize, stream: usize) -> u32 {
+    fn allocated(&mut self, bytes: usize, stream: usize, stack: u32) -> u32 {
         let number = self.next;
         self.next += 1;
         let stream = self.stream(stream);
-        self.line(format_args!("a {number} {bytes} {stream}"));
+        if stack == 0 {
+            self.line(format_args!("a {number} {bytes} {stream}"));
+        } else {
+            self.line(format_args!("a {number} {bytes} {stream} {stack}"));
+        }
         number
     }
 }
@@ -294,8 +350,8 @@ mod tests {
         let path = directory.join("t.gz");
         let recorder = Recorder::start(&path, 0, 4096).expect("started");
         recorder.mark("step\n0");
-        recorder.allocated(0, 0x1000, 512, 77, || 0);
-        recorder.allocated(0, 0x2000, 100, 88, || 0);
+        recorder.allocated(0, 0x1000, 512, 77, 0, || 0);
+        recorder.allocated(0, 0x2000, 100, 88, 0, || 0);
         recorder.used(0x1000, 88);
         recorder.used(0x9000, 88);
         recorder.freed(0x1000);
@@ -303,11 +359,11 @@ mod tests {
         recorder.synchronized(Some(88));
         recorder.synchronized(Some(99));
         recorder.synchronized(None);
-        recorder.allocated(1, 0x3000, 7, 88, || 99);
+        recorder.allocated(1, 0x3000, 7, 88, 0, || 99);
         recorder.emptied(0);
-        recorder.failed(0, 1 << 40, 77, || 0);
+        recorder.failed(0, 1 << 40, 77, 0, || 0);
         assert!(recorder.finish().expect("written") > 0);
-        recorder.allocated(0, 0x4000, 1, 77, || 0);
+        recorder.allocated(0, 0x4000, 1, 77, 0, || 0);
         assert_eq!(
             text(&path),
             "# npualloc-trace v1\n# capacity 4096\nm step 0\na 0 512 0\na 1 100 1\nu 0 1\nf 0\ns 1\n\
@@ -316,6 +372,32 @@ mod tests {
         assert_eq!(
             text(&directory.join("t.gz.npu1")),
             "# npualloc-trace v1\n# capacity 99\na 0 7 0\n"
+        );
+        std::fs::remove_dir_all(directory).expect("removed");
+    }
+
+    #[test]
+    fn a_stack_is_written_once_to_each_file_that_needs_it() {
+        let directory = directory();
+        let path = directory.join("t.gz");
+        let recorder = Recorder::start(&path, 0, 0).expect("started");
+        let (one, two) = (
+            recorder.add_stack("f a.py:1\tg\nb.py:2"),
+            recorder.add_stack("h"),
+        );
+        recorder.allocated(0, 0x1000, 1, 7, two, || 0);
+        recorder.allocated(0, 0x2000, 2, 7, one, || 0);
+        recorder.allocated(0, 0x3000, 3, 7, two, || 0);
+        recorder.allocated(1, 0x4000, 4, 7, one, || 0);
+        recorder.allocated(1, 0x5000, 5, 7, 99, || 0);
+        recorder.finish().expect("written");
+        assert_eq!(
+            text(&path),
+            "# npualloc-trace v1\nk h\na 0 1 0 1\nk f a.py:1\tg b.py:2\na 1 2 0 2\na 2 3 0 1\n"
+        );
+        assert_eq!(
+            text(&directory.join("t.gz.npu1")),
+            "# npualloc-trace v1\nk f a.py:1\tg b.py:2\na 0 4 0 1\na 1 5 0\n"
         );
         std::fs::remove_dir_all(directory).expect("removed");
     }
@@ -332,7 +414,7 @@ mod tests {
                 scope.spawn(move || {
                     for round in 0..EACH {
                         let addr = 16 * (1 + thread * EACH + round);
-                        recorder.allocated(0, addr, 512, 7, || 0);
+                        recorder.allocated(0, addr, 512, 7, 0, || 0);
                         recorder.freed(addr);
                     }
                 });

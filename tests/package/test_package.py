@@ -190,6 +190,42 @@ def test_a_trace_holds_what_the_program_asked_for(environment, tmp_path):
     assert not any(line.split()[2:3] == ["6000"] for line in lines)
 
 
+def stacks(lines):
+    """Of each allocation with a stack, by its size: the functions, the innermost first."""
+    known = [[frame.split(" ")[0] for frame in l[2:].split("\t")] for l in lines if l.startswith("k ")]
+    allocations = [line.split() for line in lines if line.startswith("a ")]
+    return {int(words[2]): known[int(words[4]) - 1] for words in allocations if len(words) == 5}
+
+
+def test_a_trace_with_stacks_says_who_allocated(environment, tmp_path):
+    path = str(tmp_path / "t.gz")
+    code = TRAIN + (
+        f"with npualloc.trace({path!r}, stacks=True):\n"
+        "    step(5000)\n"
+        "    step(5000)\n"
+        "    step(7000)\n"
+    ) + READ.format(path=path) + "print(lines)\n"
+    lines = answer(environment, code)
+    found = stacks(lines)
+    assert found[5000] == found[7000] == ["step", "<module>"]
+    # Written once, though used often; 7000 is another line of the module.
+    frames = [line for line in lines if line.startswith("k step <string>:") and "<module>" in line]
+    assert len(frames) == len(set(frames)) == 3
+    without = answer(environment, code.replace("stacks=True", "stacks=False"))
+    assert stacks(without) == {} and not any(line.startswith("k ") for line in without)
+
+
+def test_the_environment_asks_for_stacks(environment, tmp_path):
+    path = tmp_path / "t.gz"
+    # The autograd engine's threads run no Python.
+    code = TRAIN + "step(5000)\nweight.sum().backward()\n"
+    variables = {"NPUALLOC_TRACE": str(path), "NPUALLOC_TRACE_STACKS": "1"}
+    status, _, errors = environment.run(code, **variables)
+    assert status == 0, errors
+    with gzip.open(path, "rt") as file:
+        assert stacks(file.read().splitlines())[5000] == ["step", "<module>"]
+
+
 def test_the_environment_records_a_whole_process(environment, tmp_path):
     path = tmp_path / "t.%p.gz"
     status, _, errors = environment.run(
@@ -228,6 +264,42 @@ def test_a_request_that_fails_is_in_the_trace(environment, tmp_path):
     at = lines.index(f"m out of memory: {number} bytes")
     assert lines[at + 1].split()[2] == str(number)
     assert lines[at + 2] == "f " + lines[at + 1].split()[1]
+
+
+RUN_OUT = """
+import torch
+torch.npu.empty_cache()
+keep = torch.empty(3 << 20, dtype=torch.uint8, device="npu")
+try:
+    torch.empty(1 << 40, dtype=torch.uint8, device="npu")
+except torch.OutOfMemoryError:
+    pass
+"""
+
+
+def logged(environment, **variables):
+    status, _, errors = environment.run(RUN_OUT, **variables)
+    assert status == 0, errors
+    return [line for line in errors.splitlines() if "] npualloc: " in line], errors
+
+
+def test_logs_go_through_torch_npus_logger(environment):
+    lines, errors = logged(environment, TORCH_NPU_LOGS="+memory", RANK="3")
+    assert any("[rank:3] npualloc: device 0: malloc of 20971520 bytes at 0x" in line for line in lines), errors
+    assert any(f"malloc of {1 << 40} bytes" in line and "error 207001" in line for line in lines)
+    assert all(line[0] in "VI" for line in lines)
+    only_full, _ = logged(environment, TORCH_NPU_LOGS="memory")
+    assert only_full and all("error 207001" in line for line in only_full)
+    filtered, _ = logged(environment, TORCH_NPU_LOGS="+memory", TORCH_NPU_LOGS_FILTER="-malloc of")
+    assert filtered and not any("malloc of" in line for line in filtered)
+
+
+def test_without_being_asked_only_errors_are_shown(environment):
+    lines, errors = logged(environment)
+    assert lines == []
+    assert "NPU out of memory. Tried to allocate 1024.00 GiB" in errors
+    # As from torch_npu's own allocator.
+    assert "NPU out of memory. Tried to allocate 1024.00 GiB" in logged(environment, NPUALLOC_DISABLE="1")[1]
 
 
 def test_a_trace_that_cannot_be_written(environment, tmp_path):

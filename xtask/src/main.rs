@@ -4,7 +4,7 @@
 //!
 //! Layout: `cli` (arguments) → one module for each command (`demo`, `run`,
 //! `test`, `bench`, `fuzz`, `mutate`, `plugin`, `package`, `sim`) → what they share (`env`, `apt`,
-//! `python`, `device`, `process`, `report`, `counts`, `deny`). The allocator's own crate is not used here.
+//! `python`, `device`, `process`, `report`, `counts`, `deny`, `summary`). The allocator's own crate is not used here.
 
 use std::process::ExitCode;
 
@@ -27,6 +27,7 @@ mod python;
 mod report;
 mod run;
 mod sim;
+mod summary;
 mod test;
 
 fn main() -> ExitCode {

@@ -45,7 +45,26 @@ void found_damage(const std::vector<aclrtMemUceInfo>& ranges) {
   }
 }
 
-void log_out_of_memory(const std::string& text) { TORCH_NPU_MEMORY_LOGE("%s", text.c_str()); }
+bool log_wanted(int level) {
+  const auto device = level >= 40   ? ACL_ERROR
+                      : level >= 30 ? ACL_WARNING
+                      : level >= 20 ? ACL_INFO
+                                    : ACL_DEBUG;
+  return static_cast<int>(GetLoggerMem()->getAllowLevel()) <= level ||
+         c10_npu::option::OptionsManager::isACLGlobalLogOn(device);
+}
+
+void log(int level, const std::string& text) {
+  if (level >= 40) {
+    TORCH_NPU_MEMORY_LOGE("%s", text.c_str());
+  } else if (level >= 30) {
+    TORCH_NPU_MEMORY_LOGW("%s", text.c_str());
+  } else if (level >= 20) {
+    TORCH_NPU_MEMORY_LOGI("%s", text.c_str());
+  } else {
+    TORCH_NPU_MEMORY_LOGD("%s", text.c_str());
+  }
+}
 
 #ifndef BUILD_LIBTORCH
 

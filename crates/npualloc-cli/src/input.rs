@@ -34,10 +34,11 @@ impl Recording {
         let recording = if is_pickle(path)? {
             Self::read_snapshot(path, source.device)?
         } else {
+            let mut trace = Trace::read(path)?;
             Self {
-                trace: Trace::read(path)?,
-                stacks: Vec::new(),
-                stack_of: Vec::new(),
+                stacks: std::mem::take(&mut trace.stacks),
+                stack_of: std::mem::take(&mut trace.stack_of),
+                trace,
             }
         };
         if recording.trace.events.is_empty() {

@@ -3,7 +3,8 @@
 //! | line | meaning |
 //! |---|---|
 //! | `# npualloc-trace v1`, `# capacity <bytes>`, `# workload <text>` | header |
-//! | `a <id> <bytes> <stream>` | allocation, bytes as the caller asked for |
+//! | `a <id> <bytes> <stream> [<stack>]` | allocation, bytes as the caller asked for; 0: stack unknown |
+//! | `k <frame>[<tab><frame>…]` | the next stack, the innermost frame first; counted from 1 |
 //! | `f <id>` | free |
 //! | `u <id> <stream>` | the block is also used on that stream |
 //! | `s <stream>`, `s *` | a stream, or the device, is synchronised |
@@ -26,6 +27,8 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const MAX_LINE: u64 = 64 << 10;
 /// The most events that are read: 1.5 GiB of memory.
 const MAX_EVENTS: usize = 1 << 26;
+/// The most stacks that are read.
+const MAX_STACKS: usize = 1 << 20;
 /// The longest label that is kept, characters.
 const MAX_LABEL: usize = 200;
 
@@ -78,6 +81,10 @@ pub struct Trace {
     pub events: Vec<Event>,
     /// Texts of the markers.
     pub labels: Vec<String>,
+    /// Stacks, a frame a line, the innermost first. The first is empty: unknown.
+    pub stacks: Vec<String>,
+    /// Position in `stacks` for each allocation; empty where none has one.
+    pub stack_of: Vec<u32>,
     /// Number of streams (the highest number + 1).
     pub streams: u32,
     /// Number of allocations.
@@ -216,6 +223,7 @@ impl Parser {
             "a" => {
                 let (id, bytes) = (number("the block's id")?, number("the size")?);
                 let stream = self.stream(number("the stream")?)?;
+                self.allocated_by(words.next())?;
                 if id != self.live.len() as u64 || id >= u64::from(u32::MAX) {
                     return Err(format!("block {id} should be {}", self.live.len()));
                 }
@@ -253,6 +261,7 @@ impl Parser {
                 let label = (self.trace.labels.len() - 1) as u32;
                 return self.push(Event::Mark { label });
             }
+            "k" => return self.add_stack(&line[1..]),
             "#" => {
                 self.header(line[1..].trim())?;
                 return Ok(());
@@ -271,6 +280,38 @@ impl Parser {
             return Err(format!("more than {MAX_EVENTS} events"));
         }
         self.trace.events.push(event);
+        Ok(())
+    }
+
+    fn add_stack(&mut self, frames: &str) -> Result<(), String> {
+        let stacks = &mut self.trace.stacks;
+        if stacks.is_empty() {
+            stacks.push(String::new());
+        }
+        if stacks.len() > MAX_STACKS {
+            return Err(format!("more than {MAX_STACKS} stacks"));
+        }
+        stacks.push(frames.trim().replace('\t', "\n"));
+        Ok(())
+    }
+
+    /// The next block's stack, by its number.
+    fn allocated_by(&mut self, word: Option<&str>) -> Result<(), String> {
+        let stack = match word {
+            None => 0,
+            Some(word) => word
+                .parse()
+                .map_err(|_| format!("the stack {word:?} is no number"))?,
+        };
+        if stack != 0 && stack as usize >= self.trace.stacks.len() {
+            return Err(format!("stack {stack} is not there"));
+        }
+        let stack_of = &mut self.trace.stack_of;
+        if stack != 0 || !stack_of.is_empty() {
+            // The ones before the first that has one.
+            stack_of.resize(self.live.len(), 0);
+            stack_of.push(stack);
+        }
         Ok(())
     }
 
@@ -331,13 +372,28 @@ mod tests {
     }
 
     #[test]
+    fn stacks_are_those_of_their_allocations() {
+        let trace = parse(
+            "# npualloc-trace v1\na 0 1 0\nk inner a.py:1\touter b.py:2\na 1 1 0 1\na 2 1 0 0\na 3 1 0\n",
+        )
+        .expect("a good trace");
+        assert_eq!(trace.stacks, ["", "inner a.py:1\nouter b.py:2"]);
+        assert_eq!(trace.stack_of, [0, 1, 0, 0]);
+        assert_eq!(trace.events.len(), 4);
+        let without = parse("# npualloc-trace v1\na 0 1 0\n").expect("a good trace");
+        assert!(without.stacks.is_empty() && without.stack_of.is_empty());
+    }
+
+    #[test]
     fn names_the_line_that_is_wrong() {
         let head = "# npualloc-trace v1\n";
         for (line, problem) in [
             ("a 1 512 0", "t:2: block 1 should be 0"),
             ("a 0 x 0", "t:2: the size \"x\" is no number"),
             ("a 0 512", "t:2: the stream is missing"),
-            ("a 0 512 0 7", "t:2: \"7\" is too much"),
+            ("a 0 512 0 7", "t:2: stack 7 is not there"),
+            ("a 0 512 0 0 7", "t:2: \"7\" is too much"),
+            ("a 0 512 0 x", "t:2: the stack \"x\" is no number"),
             ("a 0 512 5000", "t:2: stream 5000 is not below 1024"),
             ("f 0", "t:2: block 0 was never allocated"),
             ("a 0 9 0\nf 0\nf 0", "t:4: block 0 is not alive any more"),

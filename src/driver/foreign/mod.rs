@@ -1,7 +1,9 @@
 //! Driver functions supplied by the embedding C++ program (`include/npualloc/driver_table.h`).
 
+mod log;
 mod table;
 
+use log::Log;
 pub use table::DriverTable;
 
 use super::{
@@ -16,6 +18,7 @@ const MOST_STACK: usize = 4096;
 /// A [`Driver`] over a [`DriverTable`].
 pub struct ForeignDriver {
     table: DriverTable,
+    log: Log,
 }
 
 // SAFETY: the table's contract says that its functions and `user` may be used from any thread.
@@ -34,12 +37,12 @@ fn check(call: &'static str, code: i32) -> DriverResult<()> {
 impl ForeignDriver {
     /// Destroys a client context: what a [`crate::history::Context`] does at its end.
     pub fn drop_context(&self) -> impl Fn(usize) + Send + Sync + 'static {
-        let table = Self { table: self.table };
+        let driver = Self { ..*self };
         move |context| {
-            let table = &table;
-            if let Some(function) = table.table.context_drop {
+            let driver = &driver;
+            if let Some(function) = driver.table.context_drop {
                 // SAFETY: `new`'s contract; the context is owned by the caller and used no more.
-                unsafe { function(table.table.user, context) }
+                unsafe { function(driver.table.user, context) }
             }
         }
     }
@@ -48,7 +51,8 @@ impl ForeignDriver {
     /// The functions in `table` must uphold the contract of `driver_table.h` as long as the process
     /// lives.
     pub unsafe fn new(table: DriverTable) -> Self {
-        Self { table }
+        let log = Log::new(&table);
+        Self { table, log }
     }
 }
 
@@ -80,12 +84,17 @@ macro_rules! optional_call {
 impl Driver for ForeignDriver {
     fn malloc(&self, device: DeviceId, bytes: usize, huge_1g: bool) -> DriverResult<usize> {
         let mut addr = 0;
-        call!(self.malloc(device.0 as i32, bytes, huge_1g.into(), &raw mut addr))?;
-        Ok(addr)
+        let done = call!(self.malloc(device.0 as i32, bytes, huge_1g.into(), &raw mut addr));
+        let what = format_args!("malloc of {bytes} bytes at {addr:#x}");
+        self.log.call(device, &done, what);
+        done.map(|()| addr)
     }
 
     fn free(&self, device: DeviceId, addr: usize) -> DriverResult<()> {
-        call!(self.free(device.0 as i32, addr))
+        let done = call!(self.free(device.0 as i32, addr));
+        self.log
+            .call(device, &done, format_args!("free of {addr:#x}"));
+        done
     }
 
     fn memory_info(&self, device: DeviceId) -> DriverResult<MemoryInfo> {
@@ -95,7 +104,10 @@ impl Driver for ForeignDriver {
     }
 
     fn synchronize_device(&self, device: DeviceId) -> DriverResult<()> {
-        call!(self.synchronize_device(device.0 as i32))
+        let done = call!(self.synchronize_device(device.0 as i32));
+        self.log
+            .call(device, &done, format_args!("waited for the device"));
+        done
     }
 
     fn event_create(&self, device: DeviceId) -> DriverResult<EventHandle> {
@@ -203,12 +215,17 @@ impl Contents for ForeignDriver {
 impl VirtualMemory for ForeignDriver {
     fn reserve_address(&self, device: DeviceId, bytes: usize) -> DriverResult<usize> {
         let mut addr = 0;
-        optional_call!(self.reserve_address(device.0 as i32, bytes, &raw mut addr))?;
-        Ok(addr)
+        let done = optional_call!(self.reserve_address(device.0 as i32, bytes, &raw mut addr));
+        let what = format_args!("reservation of {bytes} bytes at {addr:#x}");
+        self.log.call(device, &done, what);
+        done.map(|()| addr)
     }
 
     fn release_address(&self, device: DeviceId, addr: usize) -> DriverResult<()> {
-        optional_call!(self.release_address(device.0 as i32, addr))
+        let done = optional_call!(self.release_address(device.0 as i32, addr));
+        let what = format_args!("release of the reservation at {addr:#x}");
+        self.log.call(device, &done, what);
+        done
     }
 
     fn malloc_physical(
@@ -217,13 +234,19 @@ impl VirtualMemory for ForeignDriver {
         bytes: usize,
         huge_1g: bool,
     ) -> DriverResult<PhysicalHandle> {
-        let (device, mut handle) = (device.0 as i32, 0);
-        optional_call!(self.malloc_physical(device, bytes, huge_1g.into(), &raw mut handle))?;
-        Ok(PhysicalHandle(handle))
+        let (number, mut handle) = (device.0 as i32, 0);
+        let done =
+            optional_call!(self.malloc_physical(number, bytes, huge_1g.into(), &raw mut handle));
+        let what = format_args!("physical memory of {bytes} bytes, handle {handle:#x}");
+        self.log.call(device, &done, what);
+        done.map(|()| PhysicalHandle(handle))
     }
 
     fn free_physical(&self, device: DeviceId, handle: PhysicalHandle) -> DriverResult<()> {
-        optional_call!(self.free_physical(device.0 as i32, handle.0))
+        let done = optional_call!(self.free_physical(device.0 as i32, handle.0));
+        let what = format_args!("physical memory freed, handle {:#x}", handle.0);
+        self.log.call(device, &done, what);
+        done
     }
 
     fn map(
@@ -233,10 +256,16 @@ impl VirtualMemory for ForeignDriver {
         bytes: usize,
         handle: PhysicalHandle,
     ) -> DriverResult<()> {
-        optional_call!(self.map(device.0 as i32, addr, bytes, handle.0))
+        let done = optional_call!(self.map(device.0 as i32, addr, bytes, handle.0));
+        let what = format_args!("handle {:#x} mapped at {addr:#x}", handle.0);
+        self.log.call(device, &done, what);
+        done
     }
 
     fn unmap(&self, device: DeviceId, addr: usize) -> DriverResult<()> {
-        optional_call!(self.unmap(device.0 as i32, addr))
+        let done = optional_call!(self.unmap(device.0 as i32, addr));
+        self.log
+            .call(device, &done, format_args!("unmapped {addr:#x}"));
+        done
     }
 }

@@ -38,10 +38,12 @@ pub struct DriverTable {
     pub fill: Option<unsafe extern "C" fn(User, i32, usize, usize, u8) -> i32>,
     pub read: Option<unsafe extern "C" fn(User, i32, usize, usize, *mut u8) -> i32>,
     pub stack: Option<unsafe extern "C" fn(User, *mut u8, usize) -> usize>,
+    pub log_wanted: Option<unsafe extern "C" fn(User, i32) -> i32>,
+    pub log: Option<unsafe extern "C" fn(User, i32, *const u8, usize)>,
 }
 
 // The C++ header asserts the same numbers.
-const _: () = assert!(size_of::<DriverTable>() == 27 * size_of::<usize>());
+const _: () = assert!(size_of::<DriverTable>() == 29 * size_of::<usize>());
 const _: () = assert!(size_of::<StreamToken>() == 16);
 
 // SAFETY: same layout as the C++ struct, trivially copyable on both sides.

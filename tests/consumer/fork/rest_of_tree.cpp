@@ -34,6 +34,7 @@ class CountingCallback : public c10_npu::NPUCachingAllocator::FreeMemoryCallback
 // logging/Logger.cpp
 namespace npu_logging {
 LoggingLevel Logger::getAllowLevel() { return LoggingLevel::CRITICAL; }
+void Logger::debug(const char*, uint32_t, const char*, ...) {}
 void Logger::info(const char*, uint32_t, const char*, ...) {}
 void Logger::warn(const char*, uint32_t, const char*, ...) {}
 void Logger::error(const char*, uint32_t, const char*, ...) {}
