@@ -5,6 +5,8 @@
 //! complete in themselves: when the process is killed, what was written before stays readable.
 
 mod recorder;
+mod trace_file;
 mod writer;
 
-pub use recorder::{RecordError, Recorder, expand};
+pub use recorder::{Recorder, expand};
+pub use trace_file::RecordError;

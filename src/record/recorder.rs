@@ -1,25 +1,15 @@
 //! Turns calls into the lines of a trace: one file for each device that is used.
 
 use std::collections::HashMap;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
-use super::writer::{PIECE, Writer};
+use super::trace_file::{RecordError, TraceFile};
+use super::writer::PIECE;
 
 /// Bytes of a stack's frames that are kept: a line must be shorter than the reader's longest.
 const LONGEST_STACK: usize = 16 << 10;
-
-/// A file could not be written.
-#[derive(Debug, thiserror::Error)]
-#[error("{path}: {source}")]
-pub struct RecordError {
-    /// Which file.
-    pub path: PathBuf,
-    /// What the system said.
-    pub source: io::Error,
-}
 
 /// The path meant by a text: `%p` is the process, `%r` its rank (`RANK`, else 0).
 pub fn expand(text: &str, rank: Option<&str>) -> PathBuf {
@@ -48,19 +38,6 @@ struct State {
     stacks: Vec<String>,
     failure: Option<RecordError>,
     finished: bool,
-}
-
-#[derive(Debug)]
-struct TraceFile {
-    path: PathBuf,
-    writer: Writer,
-    text: Vec<u8>,
-    next: u32,
-    /// Streams by their handles, numbered as they appear.
-    streams: HashMap<usize, usize>,
-    /// Numbers of the stacks in this file, by their numbers in the recording; 0 = not in it yet.
-    stacks: Vec<u32>,
-    next_stack: u32,
 }
 
 impl Recorder {
@@ -249,19 +226,10 @@ impl State {
 
     /// The number of a stack in a file, which it is written to when it is new there.
     fn stack_in(&mut self, file: usize, stack: u32) -> u32 {
-        let Some(frames) = self.stacks.get(stack as usize).filter(|_| stack != 0) else {
-            return 0;
-        };
-        let trace = &mut self.files[file].1;
-        if trace.stacks.len() <= stack as usize {
-            trace.stacks.resize(stack as usize + 1, 0);
+        match self.stacks.get(stack as usize) {
+            Some(frames) if stack != 0 => self.files[file].1.stack_number(stack, frames),
+            _ => 0,
         }
-        if trace.stacks[stack as usize] == 0 {
-            trace.next_stack += 1;
-            trace.stacks[stack as usize] = trace.next_stack;
-            trace.line(format_args!("k {frames}"));
-        }
-        trace.stacks[stack as usize]
     }
 
     /// Hands the text over where there is a piece of it, or `all` of it.
@@ -272,51 +240,6 @@ impl State {
             // A failure is told by `finish`.
             trace.writer.send(piece);
         }
-    }
-}
-
-impl TraceFile {
-    fn create(path: &Path, capacity: u64) -> Result<Self, RecordError> {
-        let writer = Writer::create(path).map_err(|source| RecordError {
-            path: path.to_owned(),
-            source,
-        })?;
-        let mut file = Self {
-            path: path.to_owned(),
-            writer,
-            text: Vec::with_capacity(PIECE + 256),
-            next: 0,
-            streams: HashMap::new(),
-            stacks: Vec::new(),
-            next_stack: 0,
-        };
-        file.line(format_args!("# npualloc-trace v1"));
-        if capacity > 0 {
-            file.line(format_args!("# capacity {capacity}"));
-        }
-        Ok(file)
-    }
-
-    fn line(&mut self, text: std::fmt::Arguments<'_>) {
-        // Writing to memory does not fail.
-        let _ = writeln!(self.text, "{text}");
-    }
-
-    fn stream(&mut self, handle: usize) -> usize {
-        let next = self.streams.len();
-        *self.streams.entry(handle).or_insert(next)
-    }
-
-    fn allocated(&mut self, bytes: usize, stream: usize, stack: u32) -> u32 {
-        let number = self.next;
-        self.next += 1;
-        let stream = self.stream(stream);
-        if stack == 0 {
-            self.line(format_args!("a {number} {bytes} {stream}"));
-        } else {
-            self.line(format_args!("a {number} {bytes} {stream} {stack}"));
-        }
-        number
     }
 }
 
