@@ -33,12 +33,10 @@ def answer(environment, code, **variables):
 
 def test_the_wheel_holds_libraries_for_every_torch_npu_it_is_for(request):
     with zipfile.ZipFile(request.config.getoption("--wheel")) as wheel:
-        held = {name for name in wheel.namelist() if name.startswith("npualloc/lib/")}
-    series = {name.split("/")[2] for name in held}
-    assert {"2.13", "2.14"} <= series
-    for one in series:
+        held = {name.split("/npualloc/lib/")[-1] for name in wheel.namelist()}
+    for series in ("2.13", "2.14"):
         for library in ("libnpualloc_torch_npu.so", "libnpualloc_pluggable.so"):
-            assert f"npualloc/lib/{one}/{library}" in held
+            assert f"{series}/{library}" in held
 
 
 def test_the_library_is_that_of_the_installed_torch_npu(environment):
@@ -286,7 +284,7 @@ def logged(environment, **variables):
 def test_logs_go_through_torch_npus_logger(environment):
     lines, errors = logged(environment, TORCH_NPU_LOGS="+memory", RANK="3")
     assert any("[rank:3] npualloc: device 0: malloc of 20971520 bytes at 0x" in line for line in lines), errors
-    assert any(f"malloc of {1 << 40} bytes" in line and "error 207001" in line for line in lines)
+    assert any("malloc of 10995" in line and "error 207001" in line for line in lines)
     assert all(line[0] in "VI" for line in lines)
     only_full, _ = logged(environment, TORCH_NPU_LOGS="memory")
     assert only_full and all("error 207001" in line for line in only_full)

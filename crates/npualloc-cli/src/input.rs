@@ -51,15 +51,20 @@ impl Recording {
 
     fn read_snapshot(path: &Path, device: Option<usize>) -> Result<Self> {
         let mut bytes = Vec::new();
+        let too_large = || Error::TooLarge {
+            path: path.to_owned(),
+            most: pickle::MAX_FILE,
+        };
         let file = File::open(path).map_err(|source| unreadable(path, source))?;
+        // What it is now; a pipe has no length, and a file may grow.
+        if file.metadata().is_ok_and(|it| it.len() > pickle::MAX_FILE) {
+            return Err(too_large());
+        }
         file.take(pickle::MAX_FILE + 1)
             .read_to_end(&mut bytes)
             .map_err(|source| unreadable(path, source))?;
         if bytes.len() as u64 > pickle::MAX_FILE {
-            return Err(Error::TooLarge {
-                path: path.to_owned(),
-                most: pickle::MAX_FILE,
-            });
+            return Err(too_large());
         }
         let (heap, top) = pickle::read(&bytes).map_err(|source| Error::Pickle {
             path: path.to_owned(),

@@ -17,6 +17,30 @@ fn refused(arguments: &[&str], reason: &str) {
         .stderr(contains("panicked").not());
 }
 
+/// Every command refuses it, and writes nothing.
+fn by_every_command(files: &Files, input: &Path, more: &[&str], reason: &str) {
+    let before = files.names();
+    let page = files.0.path().join("page.html");
+    let input = text(input);
+    let mut commands = vec![
+        vec!["replay", input],
+        vec!["advise", input],
+        vec!["report", input, "-o", text(&page)],
+    ];
+    // It has a capacity of its own.
+    if !more.contains(&"--capacity") {
+        commands.push(vec!["fit", input, "--in", "1GiB"]);
+    }
+    for mut command in commands {
+        if command[0] == "advise" && more.contains(&"--conf") {
+            continue;
+        }
+        command.extend(more);
+        refused(&command, reason);
+    }
+    assert_eq!(files.names(), before);
+}
+
 fn text(path: &Path) -> &str {
     path.to_str().expect("a name")
 }
@@ -61,16 +85,64 @@ fn files_that_are_no_traces() {
     ];
     for (name, contents, reason) in cases {
         let path = files.write(name, contents);
-        for command in [
-            vec!["replay", text(&path)],
-            vec!["advise", text(&path)],
-            vec!["fit", text(&path), "--in", "1GiB"],
-        ] {
-            refused(&command, reason);
-        }
+        by_every_command(&files, &path, &[], reason);
     }
     refused(&["replay", text(&files.0.path().join("absent"))], "absent");
     refused(&["replay", text(files.0.path())], "directory");
+}
+
+#[test]
+fn pickles_that_are_no_snapshots() {
+    let files = Files::new();
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/npu.pickle");
+    let good = std::fs::read(data).expect("the snapshot");
+    let mut corrupt = good.clone();
+    let middle = corrupt.len() / 2;
+    corrupt[middle..middle + 64].fill(0xff);
+    let cases: [(&str, &[u8]); 4] = [
+        ("cut.pickle", &good[..good.len() / 2]),
+        ("corrupt.pickle", &corrupt),
+        ("begin.pickle", &good[..1]),
+        // pickle.dumps([1, 2])
+        (
+            "list.pickle",
+            b"\x80\x04\x95\x09\0\0\0\0\0\0\0]\x94(K\x01K\x02e.",
+        ),
+    ];
+    for (name, contents) in cases {
+        let path = files.write(name, contents);
+        by_every_command(&files, &path, &[], name);
+    }
+}
+
+#[test]
+fn files_of_any_size_are_refused_before_they_are_held() {
+    let files = Files::new();
+    let path = files.write("huge.pickle", [0x80, 4]);
+    let file = std::fs::OpenOptions::new().write(true).open(&path);
+    // Sparse: it takes no room on the disk.
+    file.expect("opened").set_len(1 << 40).expect("as long");
+    by_every_command(&files, &path, &[], "huge.pickle");
+    let mut endless = b"# npualloc-trace v1\nm ".to_vec();
+    endless.resize(1 << 20, b'x');
+    let path = files.write("endless", endless);
+    by_every_command(&files, &path, &[], "endless");
+    // Zeros, a thousandth of their size.
+    let path = files.write("bomb.gz", gzip(&vec![0; 1 << 28]));
+    by_every_command(&files, &path, &[], "not an npualloc trace");
+}
+
+#[test]
+fn every_command_checks_settings_and_capacity() {
+    let files = Files::new();
+    let trace = files.write("t", growing());
+    by_every_command(&files, &trace, &["--conf", "colour:blue"], "colour");
+    by_every_command(
+        &files,
+        &trace,
+        &["--capacity", "0"],
+        "a capacity of 0 bytes",
+    );
 }
 
 #[test]
