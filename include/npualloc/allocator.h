@@ -107,9 +107,9 @@ class Allocator {
   void begin_process_exit() noexcept { core_->begin_process_exit(); }
 
   /// With AllocatorOptions::debug: waits for the device and looks at every red zone and at all
-  /// poisoned memory. Returns how many bytes were looked at, 0 where no contents are checked. Throws
-  /// MemoryDamage for what was found now or before and not thrown yet; allocations and empty_cache
-  /// do so too.
+  /// poisoned memory. Returns how many bytes were looked at, 0 where no contents are checked.
+  /// Throws MemoryDamage for what was found now or before and not thrown yet; allocations and
+  /// empty_cache do so too.
   std::size_t check_memory(int device);
 
   /// Verifies every invariant; throws InternalError naming the first one broken.
