@@ -55,6 +55,7 @@ def place(request, tmp_path, python, tools):
         "PATH": os.pathsep.join([*map(str, path), os.environ["PATH"]]),
         "NPUALLOC_REAL_CARGO": stage.cargo(),
         "CARGO_INSTALL_ROOT": str(installed),
+        "NPUALLOC": str(ROOT),
         "PYTHON": sys.executable,
         "SIM": request.config.getoption("--sim"),
     }

@@ -11,6 +11,7 @@ import commands
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
 
+
 def text(page):
     return (ROOT / page).read_text(encoding="utf-8")
 
