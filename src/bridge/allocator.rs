@@ -8,7 +8,7 @@ use super::ffi::{
     Outcome, PageView, PoolReserved, Status, StreamToken,
 };
 use super::outcome::{OK, guard, outcome, quick};
-use crate::config::{DebugOptions, Settings};
+use crate::config::{ConfigError, DebugOptions, DefaultEngine, Settings};
 use crate::driver::foreign::{DriverTable, ForeignDriver};
 use crate::error::AllocError;
 use crate::history::{Context, DropContext, RecordContext};
@@ -37,7 +37,7 @@ pub unsafe fn new_allocator(
     pad_bytes: usize,
     debug: &str,
 ) -> Result<Box<Allocator>, AllocError> {
-    let settings = Settings::parse(config)?;
+    let settings = settings_of(config)?;
     let debug = DebugOptions::parse(debug)?;
     // SAFETY: the caller's promise.
     let driver = unsafe { ForeignDriver::new(*table) };
@@ -49,9 +49,16 @@ pub unsafe fn new_allocator(
     }))
 }
 
+/// The settings of a new allocator.
+fn settings_of(config: &str) -> Result<Settings, ConfigError> {
+    let mut settings = Settings::parse(config)?;
+    settings.default_engine = DefaultEngine::from_environment(|name| std::env::var(name).ok())?;
+    Ok(settings)
+}
+
 pub(super) fn check_config(config: &str) -> Outcome {
     outcome(|| {
-        Settings::parse(config)?;
+        settings_of(config)?;
         Ok(())
     })
 }

@@ -134,6 +134,12 @@ pub enum ConfigError {
          `expandable_segments`, please set `expandable_segments` to `False`."
     )]
     ExpandableConflict,
+    /// `NPUALLOC_DEFAULT_ENGINE` is neither `probe` nor `fixed`.
+    #[error("NPUALLOC_DEFAULT_ENGINE should be probe or fixed, not {value:?}")]
+    UnknownEngine {
+        /// The value as given.
+        value: String,
+    },
 }
 
 /// The C++ exception that the stock allocator throws. Which Python class the standard ones become
@@ -213,7 +219,8 @@ impl ConfigError {
             | Self::SegmentSize
             | Self::MemoryFraction
             | Self::PageSize { .. }
-            | Self::ExpandableConflict => ErrorClass::Runtime,
+            | Self::ExpandableConflict
+            | Self::UnknownEngine { .. } => ErrorClass::Runtime,
         }
     }
 

@@ -2,6 +2,7 @@
 //! and where the string comes from ([`from_environment`]). Also the words of the debug mode ([`DebugOptions`]). Pure; may use only [`crate::size`].
 
 mod debug;
+mod engine;
 mod environment;
 mod error;
 mod model;
@@ -10,6 +11,7 @@ mod parser;
 mod tokenizer;
 
 pub use debug::{DebugOptions, UNIT};
+pub use engine::DefaultEngine;
 pub use environment::from_environment;
 pub use error::{ConfigError, ErrorClass, ErrorCode};
 pub use model::{ExpandableSegments, Settings};

@@ -1,5 +1,6 @@
 //! The settings and the two rules that turn a request into sizes.
 
+use super::DefaultEngine;
 use crate::size::{
     LARGE_SEGMENT, MIN_BLOCK_SIZE, MIN_LARGE_ALLOC, POWER2_INTERVALS, ROUND_LARGE, SMALL_SEGMENT,
     SMALL_SIZE, align_up, power2_interval, round_up_power2,
@@ -11,7 +12,7 @@ const PAGE_1G: usize = 1 << 30;
 /// Whether `expandable_segments` was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ExpandableSegments {
-    /// Not given. The stock allocator uses fixed segments then.
+    /// Not given: [`Settings::default_engine`] decides. The stock allocator uses fixed segments then.
     #[default]
     Default,
     /// `expandable_segments:True`.
@@ -37,6 +38,8 @@ pub struct Settings {
     pub roundup_power2_divisions: [usize; POWER2_INTERVALS],
     /// Virtual segments that grow.
     pub expandable_segments: ExpandableSegments,
+    /// What holds when `expandable_segments` is not given. Not part of the configuration string.
+    pub default_engine: DefaultEngine,
     /// Segment that serves requests between 1 MiB and 10 MiB.
     pub large_segment_size: usize,
     /// The deprecated `segment_size_mb`, for virtual segments only; 0 = not given.
@@ -79,6 +82,7 @@ impl Default for Settings {
             garbage_collection_threshold: 0.0,
             roundup_power2_divisions: [0; POWER2_INTERVALS],
             expandable_segments: ExpandableSegments::Default,
+            default_engine: DefaultEngine::Fixed,
             large_segment_size: LARGE_SEGMENT,
             segment_size: 0,
             base_addr_aligned_size: 16 << 10,

@@ -46,11 +46,19 @@ impl DeviceAllocator {
                 .find(id)
                 .ok_or(AllocError::UnknownPool { pool: id })?,
         };
-        let request = state.request(bytes, self.pad, stream, pool);
+        let mut request = state.request(bytes, self.pad, stream, pool);
         if let Some(id) = state.find(&request) {
             let addr = state.hand_out(id, &request, context);
             self.unlock(state);
             return Ok(addr);
+        }
+        if state.engine_open {
+            state.pools.hold(pool);
+            drop(state);
+            self.choose_engine();
+            state = self.state.lock();
+            state.pools.unhold(pool);
+            request = state.request(bytes, self.pad, stream, pool);
         }
         self.allocate_slow(state, request, context)
     }
@@ -74,7 +82,17 @@ impl DeviceAllocator {
         let mut tried = Vec::new();
         // The pool may have no user any more: it must not be forgotten meanwhile.
         state.pools.hold(request.pool);
-        let outcome = self.climb(&mut state, &request, &context, &mut tried);
+        let mut outcome = self.climb(&mut state, &request, &context, &mut tried);
+        if outcome.is_err() && request.virtual_memory && state.gives_up_virtual_segments() {
+            self.settle_engine(&mut state);
+            tried.push("fixed segments, as the driver failed to map memory");
+            let fixed = Request {
+                virtual_memory: false,
+                list: state.lists.fixed_beside(request.list),
+                ..request
+            };
+            outcome = self.climb(&mut state, &fixed, &context, &mut tried);
+        }
         state.pools.unhold(request.pool);
         match outcome {
             Ok(Ok(addr)) => {

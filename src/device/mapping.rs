@@ -135,7 +135,7 @@ impl DeviceAllocator {
         let Some(driver) = self.driver.virtual_memory() else {
             return Ok(false);
         };
-        self.probe_aliasing(state);
+        self.probe_mapping(state);
         let page_size = state.page_size(request.small);
         let least = request.size.next_multiple_of(page_size);
         state.pools.hold(request.pool);

@@ -9,6 +9,7 @@ mod check;
 mod check_pages;
 mod checkpoint;
 mod damage;
+mod engine;
 mod events;
 mod explain;
 mod fencing;
@@ -42,7 +43,7 @@ pub use state::BlockHandle;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::config::{ExpandableSegments, Settings};
+use crate::config::Settings;
 use crate::driver::Driver;
 use crate::error::{AllocError, Result};
 use crate::ids::DeviceId;
@@ -58,6 +59,8 @@ pub struct DeviceAllocator {
     /// Added to every request before rounding, bytes.
     pad: usize,
     state: Mutex<State>,
+    /// Held by the thread that tries the driver; taken before `state`.
+    choosing: parking_lot::Mutex<()>,
     exiting: AtomicBool,
 }
 
@@ -76,21 +79,14 @@ impl DeviceAllocator {
             driver,
             pad,
             state: Mutex::new(State::new(settings)),
+            choosing: parking_lot::Mutex::new(()),
             exiting: AtomicBool::new(false),
         };
-        {
-            let mut state = device.state.lock();
-            state.virtual_memory = device.wants_virtual_memory(&state.settings);
-        }
+        device.settle_engine(&mut device.state.lock());
         if fraction < 1.0 {
             device.set_memory_fraction(fraction)?;
         }
         Ok(device)
-    }
-
-    fn wants_virtual_memory(&self, settings: &Settings) -> bool {
-        settings.expandable_segments == ExpandableSegments::On
-            && self.driver.virtual_memory().is_some()
     }
 
     /// The device.
@@ -101,8 +97,8 @@ impl DeviceAllocator {
     /// Replaces the settings; blocks and segments stay as they are.
     pub fn apply_settings(&self, settings: Settings) {
         let mut state = self.state.lock();
-        state.virtual_memory = self.wants_virtual_memory(&settings);
         state.settings = settings;
+        self.settle_engine(&mut state);
     }
 
     /// From now on no driver function is called: the runtime is going away with the process.

@@ -1,8 +1,8 @@
-//! Whether the driver maps one handle at two addresses: tried once, with one page.
+//! Whether the driver maps memory, and one handle at two addresses: tried once, with one page.
 
 use super::DeviceAllocator;
 use super::state::State;
-use crate::driver::{DriverResult, PhysicalHandle, VirtualMemory};
+use crate::driver::{DriverError, DriverResult, PhysicalHandle, VirtualMemory};
 use crate::ids::DeviceId;
 use crate::size::SMALL_SEGMENT;
 use crate::sync::MutexGuard;
@@ -17,25 +17,39 @@ pub(super) struct Probe {
     mapped: usize,
 }
 
+/// What a try showed.
+enum Found {
+    TwoAddresses,
+    OneAddress,
+    Failure(DriverError),
+}
+
 impl Probe {
     /// Bytes of physical memory.
     pub fn bytes(&self) -> usize {
         self.handle.map_or(0, |_| PAGE)
     }
 
-    /// Maps one handle twice. `None` when that could not be tried.
-    fn run(&mut self, driver: &dyn VirtualMemory, device: DeviceId) -> Option<bool> {
-        let addr = driver.reserve_address(device, 2 * PAGE).ok()?;
-        self.addr = Some(addr);
-        let handle = driver.malloc_physical(device, PAGE, false).ok()?;
-        self.handle = Some(handle);
-        driver.map(device, addr, PAGE, handle).ok()?;
-        self.mapped = 1;
+    /// Maps one handle twice.
+    fn run(&mut self, driver: &dyn VirtualMemory, device: DeviceId) -> Found {
+        let once = (|| {
+            let addr = driver.reserve_address(device, 2 * PAGE)?;
+            self.addr = Some(addr);
+            let handle = driver.malloc_physical(device, PAGE, false)?;
+            self.handle = Some(handle);
+            driver.map(device, addr, PAGE, handle)?;
+            self.mapped = 1;
+            Ok((addr, handle))
+        })();
+        let (addr, handle) = match once {
+            Ok(mapped) => mapped,
+            Err(error) => return Found::Failure(error),
+        };
         if driver.map(device, addr + PAGE, PAGE, handle).is_err() {
-            return Some(false);
+            return Found::OneAddress;
         }
         self.mapped = 2;
-        Some(true)
+        Found::TwoAddresses
     }
 
     /// Gives back what it holds; after a failure the rest can be given back later.
@@ -59,9 +73,9 @@ impl Probe {
 }
 
 impl DeviceAllocator {
-    /// Finds out whether aliasing is possible. Where that could not be tried (on a full device, say) it is
-    /// tried again with the next reservation.
-    pub(super) fn probe_aliasing(&self, state: &mut MutexGuard<'_, State>) {
+    /// Finds out whether the driver maps memory, and at two addresses. What could not be tried (on a full
+    /// device, say) is tried again with the next reservation.
+    pub(super) fn probe_mapping(&self, state: &mut MutexGuard<'_, State>) {
         if state.aliasing.is_some() || state.probe.is_some() {
             return;
         }
@@ -75,7 +89,17 @@ impl DeviceAllocator {
             let found = probe.run(driver, self.id);
             (found, probe.undo(driver, self.id))
         });
-        state.aliasing = found;
+        state.aliasing = match &found {
+            Found::TwoAddresses => Some(true),
+            Found::OneAddress => Some(false),
+            Found::Failure(_) => None,
+        };
+        // What fails for another reason than a full device, or can't be undone, is not relied on.
+        state.maps = match &found {
+            Found::Failure(error) if error.is_out_of_memory() => None,
+            Found::Failure(_) => Some(false),
+            _ => Some(undone.is_ok()),
+        };
         state.probe = undone.is_err().then_some(probe);
     }
 

@@ -62,8 +62,12 @@ pub(super) struct State {
     /// Pending uses taken out of `pending` by a thread that waits for their events with the lock
     /// released, and uses whose events are being recorded.
     pub detached: usize,
-    /// New segments are virtual (`expandable_segments:True` and a runtime that can).
+    /// New segments are virtual.
     pub virtual_memory: bool,
+    /// Whether they are depends on a try of the driver that is still to be made.
+    pub engine_open: bool,
+    /// Whether the driver maps memory at all; unknown until it was tried.
+    pub maps: Option<bool>,
     /// Physical memory that backs no address.
     pub pages: PagePool,
     /// Whether the driver maps one handle at two addresses; unknown until it was tried.
@@ -126,6 +130,8 @@ impl State {
             limit: None,
             growing: 0,
             virtual_memory: false,
+            engine_open: false,
+            maps: None,
             pages: PagePool::default(),
             aliasing: None,
             probe: None,

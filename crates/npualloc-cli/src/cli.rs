@@ -64,8 +64,8 @@ pub struct Source {
 pub struct ReplayArgs {
     #[command(flatten)]
     pub source: Source,
-    /// Settings to replay under; may be given several times. "" means the defaults. Without any: the
-    /// defaults and expandable_segments:True.
+    /// Settings to replay under; may be given several times. "" means the defaults (virtual
+    /// segments, as the simulated device maps memory). Without any: expandable_segments:False and True.
     #[arg(long = "conf", value_name = "SETTINGS")]
     pub confs: Vec<String>,
     /// Memory of the device, for example 64GiB [default: what the trace says, else 64GiB].
@@ -107,8 +107,8 @@ pub struct FitArgs {
     /// How much memory there is, for example 64GiB.
     #[arg(long = "in", value_name = "SIZE", value_parser = parse_size)]
     pub capacity: u64,
-    /// Settings; may be given several times. "" means the defaults. Without any: the defaults and
-    /// expandable_segments:True. One that fits is enough for exit status 0.
+    /// Settings; may be given several times. "" means the defaults. Without any:
+    /// expandable_segments:False and True. One that fits is enough for exit status 0.
     #[arg(long = "conf", value_name = "SETTINGS")]
     pub confs: Vec<String>,
 }

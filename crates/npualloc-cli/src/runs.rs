@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use ascendcl::Config;
 use ascendcl::model::config::{Alias, MAX_CAPACITY};
 use indicatif::ProgressBar;
-use npualloc::config::Settings;
+use npualloc::config::{DefaultEngine, Settings};
 use npualloc_replay::replay::{Outcome, Setup, replay};
 use npualloc_replay::search::min_capacity;
 use npualloc_replay::trace::Trace;
@@ -19,7 +19,7 @@ const GRANULARITY: u64 = 2 << 20;
 const USUAL_CAPACITY: u64 = 64 << 30;
 
 /// Settings under which everybody wants to know.
-pub const USUAL_CONFS: [&str; 2] = ["", "expandable_segments:True"];
+pub const USUAL_CONFS: [&str; 2] = ["expandable_segments:False", "expandable_segments:True"];
 
 /// The text shown for settings.
 pub fn show_conf(conf: &str) -> &str {
@@ -36,12 +36,14 @@ pub fn checked_confs(confs: &[String]) -> Result<Vec<(String, Settings)>> {
         .collect()
 }
 
-/// Reads settings.
+/// Reads settings. Where they don't name an engine, the driver decides, as in the plug-in.
 pub fn settings(text: &str) -> Result<Settings> {
-    Settings::parse(text).map_err(|source| Error::Config {
+    let mut settings = Settings::parse(text).map_err(|source| Error::Config {
         text: text.to_owned(),
         source,
-    })
+    })?;
+    settings.default_engine = DefaultEngine::Probe;
+    Ok(settings)
 }
 
 /// The capacity asked for, else the recorded one, else the usual; rounded down to what devices have.

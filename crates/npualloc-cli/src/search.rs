@@ -63,7 +63,10 @@ const VIRTUAL: [Dimension; 4] = [
     &["multi_stream_lazy_reclaim:True"],
 ];
 
-const ENGINES: [(&str, &[Dimension]); 2] = [("", &FIXED), ("expandable_segments:True", &VIRTUAL)];
+const ENGINES: [(&str, &[Dimension]); 2] = [
+    ("expandable_segments:False", &FIXED),
+    ("expandable_segments:True", &VIRTUAL),
+];
 
 /// How many candidates a search looks at.
 pub fn candidates() -> u64 {

@@ -29,6 +29,8 @@ class Driver:
     def __init__(self, plugin, conf, log):
         self._log = open(log, "ab")
         env = {**os.environ, "TASK_QUEUE_ENABLE": "0", "PYTHONDONTWRITEBYTECODE": "1",
+               # Settings that don't name an engine mean the same to both allocators.
+               "NPUALLOC_DEFAULT_ENGINE": "fixed",
                "CANN_SIM_COSTS": FREE_CALLS}
         # Scripts decide about these.
         for name in ("NPUALLOC_PLUGIN", "NPUALLOC_DIFF_PLUGIN", "PYTORCH_ALLOC_CONF",

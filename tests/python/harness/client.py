@@ -12,6 +12,8 @@ from harness.device_reports import DeviceMisuse, DeviceReports
 from harness.outcome import Outcome
 
 ROOM = pathlib.Path(__file__).resolve().parent.parent
+#: Both allocators choose fixed segments where settings don't say, so that they can be compared.
+USUAL = {"NPUALLOC_DEFAULT_ENGINE": "fixed"}
 #: Longest a scenario may take; far above any, against hanging.
 SECONDS = 300
 
@@ -59,7 +61,7 @@ class Processes:
         Hazards and leaks on the simulated device fail the scenario, unless
         `provokes` says why it means to have some.
         """
-        env = env or {}
+        env = USUAL | (env or {})
         key = json.dumps([scenario, allocator, env, fresh, arguments], sort_keys=True)
         if key not in self._known:
             outcome = self._perform(scenario, allocator, env, fresh, arguments)

@@ -23,7 +23,7 @@ struct Report {
     peak_live: u64,
     /// Whether what is best completes (on the given device, where stalls are counted).
     completes: bool,
-    /// The line to put before the program; empty where the defaults are best.
+    /// The line to put before the program.
     advice: String,
     candidates: Vec<Scored>,
 }
@@ -48,9 +48,7 @@ pub fn run(arguments: &AdviseArgs, output: Output) -> Result<Verdict> {
         Goal::Stalls => best.stall_ns.is_some(),
     });
     let advice = best
-        .map(|best| best.conf.as_str())
-        .filter(|conf| !conf.is_empty())
-        .map(|conf| format!("PYTORCH_NPU_ALLOC_CONF={conf}"))
+        .map(|best| format!("PYTORCH_NPU_ALLOC_CONF={}", best.conf))
         .unwrap_or_default();
     let report = Report {
         trace: path.display().to_string(),
@@ -77,7 +75,7 @@ fn text(report: &Report) -> String {
         "driver calls and waits",
     ]);
     for (index, scored) in report.candidates.iter().enumerate() {
-        let is_start = scored.conf.is_empty() || scored.conf == runs::USUAL_CONFS[1];
+        let is_start = runs::USUAL_CONFS.contains(&scored.conf.as_str());
         if index >= SHOWN && !is_start {
             continue;
         }
@@ -106,18 +104,14 @@ fn text(report: &Report) -> String {
         Goal::Memory => "Least memory".to_owned(),
         Goal::Stalls => format!("Least stalls on {}", show_size(report.capacity)),
     };
-    let advice = if report.advice.is_empty() {
-        "no setting is better than the defaults (leave PYTORCH_NPU_ALLOC_CONF unset)"
-    } else {
-        &report.advice
-    };
     let trouble = if report.completes {
         String::new()
     } else {
         format!("It does not fit in {}.\n", show_size(report.capacity))
     };
     format!(
-        "{shown}\n{} settings tried.\n{trouble}{goal}:\n\n    {advice}\n",
-        report.candidates.len()
+        "{shown}\n{} settings tried.\n{trouble}{goal}:\n\n    {}\n",
+        report.candidates.len(),
+        report.advice
     )
 }

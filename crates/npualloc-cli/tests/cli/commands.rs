@@ -18,6 +18,8 @@ fn peak_live() -> u64 {
     16 * size(39) + size(38) + 39 * 12 * MIB
 }
 
+const FIXED: &str = "expandable_segments:False";
+
 #[test]
 fn replay_compares_settings() {
     let files = Files::new();
@@ -31,7 +33,7 @@ fn replay_compares_settings() {
     assert_eq!(report["capacity"], 4u64 << 30);
     let runs = report["runs"].as_array().expect("runs");
     assert_eq!(runs.len(), 2);
-    assert_eq!(runs[0]["conf"], "");
+    assert_eq!(runs[0]["conf"], "expandable_segments:False");
     assert_eq!(runs[1]["conf"], "expandable_segments:True");
     let held = |run: &Value| run["peak_held"].as_u64().expect("a number");
     // Fixed segments keep what no longer fits; pages of virtual ones move.
@@ -56,7 +58,7 @@ fn replay_names_the_event_at_which_memory_runs_out() {
     let trace = trace.to_str().expect("a name");
     // Event 0 is the marker. The padding makes each segment 66 MiB, of which 15 have room.
     npualloc()
-        .args(["replay", trace, "--capacity", "1GiB", "--conf", ""])
+        .args(["replay", trace, "--capacity", "1GiB", "--conf", FIXED])
         .assert()
         .success()
         .stdout(predicates::str::contains(
@@ -74,7 +76,10 @@ fn fit_says_how_much_is_missing_with_its_exit_status() {
         (&yes["fits"], &yes["settings"][0]["missing"]),
         (&true.into(), &0.into())
     );
-    let no = json(&["fit", trace, "--in", "1GiB", "--json", "--conf", ""], 1);
+    let no = json(
+        &["fit", trace, "--in", "1GiB", "--json", "--conf", FIXED],
+        1,
+    );
     assert_eq!(no["fits"], false);
     let fit = &no["settings"][0];
     let missing = fit["missing"].as_u64().expect("a number");
@@ -88,7 +93,7 @@ fn fit_says_how_much_is_missing_with_its_exit_status() {
     for (bytes, status) in [(least, 0), (least - least / 100, 1)] {
         let bytes = bytes.to_string();
         npualloc()
-            .args(["fit", trace, "--conf", "", "--in", &bytes])
+            .args(["fit", trace, "--conf", FIXED, "--in", &bytes])
             .assert()
             .code(status);
     }
@@ -103,13 +108,13 @@ fn advice_is_a_line_to_paste_and_holds_what_it_promises() {
     let advice = report["advice"].as_str().expect("a text");
     let conf = advice
         .strip_prefix("PYTORCH_NPU_ALLOC_CONF=")
-        .expect("fixed segments at their defaults are not best here");
+        .expect("a line to paste");
     let best = &report["candidates"][0];
     assert_eq!(best["conf"], conf);
     let least = best["least_capacity"].as_u64().expect("a number");
     let defaults = report["candidates"]
         .as_array()
-        .and_then(|all| all.iter().find(|one| one["conf"] == ""))
+        .and_then(|all| all.iter().find(|one| one["conf"] == FIXED))
         .and_then(|one| one["least_capacity"].as_u64())
         .expect("the defaults are among them");
     assert!(least < defaults);

@@ -1,0 +1,40 @@
+//! Which kind of segments serves requests where the settings leave it to the driver.
+
+use super::DeviceAllocator;
+use super::state::State;
+
+impl DeviceAllocator {
+    /// Puts the settings and what is known of the driver into effect.
+    pub(super) fn settle_engine(&self, state: &mut State) {
+        let found = match self.driver.virtual_memory() {
+            Some(_) => state.settings.virtual_segments(state.maps),
+            None => Some(false),
+        };
+        state.virtual_memory = found == Some(true);
+        state.engine_open = found.is_none();
+    }
+
+    /// Tries the driver, unless another thread has meanwhile. Where the device was too full for that, fixed
+    /// segments serve requests until it is tried again.
+    #[cold]
+    pub(super) fn choose_engine(&self) {
+        let _choosing = self.choosing.lock();
+        let mut state = self.state.lock();
+        if state.engine_open {
+            self.probe_mapping(&mut state);
+            self.settle_engine(&mut state);
+        }
+    }
+}
+
+impl State {
+    /// A call failed while memory was mapped. Where only a try of the driver led to virtual segments, that
+    /// counts as their end; those there are stay.
+    pub(super) fn gives_up_virtual_segments(&mut self) -> bool {
+        let tried = self.settings.virtual_segments(None).is_none();
+        if tried {
+            self.maps = Some(false);
+        }
+        tried
+    }
+}

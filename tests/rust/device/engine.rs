@@ -1,0 +1,117 @@
+//! Which kind of segments serves requests where `expandable_segments` is not given.
+
+use super::*;
+use npualloc::config::DefaultEngine;
+
+/// A code that no runtime documents as "not enough memory".
+const FAILURE: i32 = 507_899;
+
+fn probing(config: &str, driver: &Arc<FakeDriver>) -> DeviceAllocator {
+    let mut settings = Settings::parse(config).expect("valid settings");
+    settings.default_engine = DefaultEngine::Probe;
+    DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device")
+}
+
+fn driver() -> Arc<FakeDriver> {
+    Arc::new(FakeDriver::new(GIB))
+}
+
+fn kinds(device: &DeviceAllocator) -> Vec<bool> {
+    let segments = device.snapshot(MempoolId::DEFAULT);
+    segments.iter().map(|segment| segment.expandable).collect()
+}
+
+#[test]
+fn a_driver_that_maps_memory_serves_virtual_segments() {
+    let driver = driver();
+    let device = probing("", &driver);
+    assert_eq!(
+        driver.total_calls(),
+        0,
+        "nothing is tried before it is needed"
+    );
+    let addr = device.allocate(MIB, S0).unwrap();
+    assert_eq!(kinds(&device), [true]);
+    assert!(device.deallocate(addr));
+    device.empty_cache(MempoolId::DEFAULT).unwrap();
+    assert_eq!((driver.held(0), driver.held_virtual(0)), ((0, 0), (0, 0)));
+    device.check_consistency().unwrap();
+}
+
+#[test]
+fn each_failure_of_the_try_leaves_fixed_segments_and_nothing_else() {
+    // Reserve, allocate, map; the second map only tells whether pages can have two addresses. Then what
+    // undoes them.
+    for (failing, kind) in [(0, false), (1, false), (2, false), (3, true), (4, false)] {
+        let driver = driver();
+        let device = probing("", &driver);
+        driver.fail_call(failing, FAILURE);
+        let addr = device.allocate(MIB, S0).unwrap();
+        assert_eq!(kinds(&device), [kind], "call {failing}");
+        assert!(device.deallocate(addr));
+        device.empty_cache(MempoolId::DEFAULT).unwrap();
+        assert_eq!(
+            (driver.held(0), driver.held_virtual(0)),
+            ((0, 0), (0, 0)),
+            "call {failing}"
+        );
+    }
+}
+
+#[test]
+fn a_full_device_is_tried_again() {
+    let driver = driver();
+    let device = probing("", &driver);
+    driver.fail_call(1, npualloc::driver::OUT_OF_MEMORY_CODE);
+    device.allocate(MIB, S0).unwrap();
+    assert_eq!(kinds(&device), [false]);
+    device.allocate(64 * MIB, S0).unwrap();
+    let mut kinds = kinds(&device);
+    kinds.sort_unstable();
+    assert_eq!(kinds, [false, true]);
+    device.check_consistency().unwrap();
+}
+
+#[test]
+fn a_driver_that_fails_later_is_left_for_fixed_segments() {
+    let driver = driver();
+    let device = probing("", &driver);
+    let first = device.allocate(8 * MIB, S0).unwrap();
+    assert_eq!(kinds(&device), [true]);
+    driver.fail_call(2, FAILURE);
+    let second = device.allocate(64 * MIB, S0).unwrap();
+    let third = device.allocate(64 * MIB, S0).unwrap();
+    let mut kinds = kinds(&device);
+    kinds.sort_unstable();
+    assert_eq!(kinds, [false, false, true]);
+    for addr in [first, second, third] {
+        assert!(device.deallocate(addr));
+    }
+    device.empty_cache(MempoolId::DEFAULT).unwrap();
+    assert_eq!((driver.held(0), driver.held_virtual(0)), ((0, 0), (0, 0)));
+    device.check_consistency().unwrap();
+}
+
+#[test]
+fn a_failure_is_reported_where_virtual_segments_were_asked_for() {
+    let (driver, device) = device_with(GIB, "expandable_segments:True");
+    device.allocate(8 * MIB, S0).unwrap();
+    driver.fail_call(2, FAILURE);
+    assert!(device.allocate(64 * MIB, S0).is_err());
+    device.allocate(64 * MIB, S0).unwrap();
+    assert!(kinds(&device).iter().all(|&kind| kind));
+}
+
+#[test]
+fn settings_at_run_time_change_the_engine() {
+    let driver = driver();
+    let device = probing("", &driver);
+    let mut start = Settings::default();
+    start.default_engine = DefaultEngine::Probe;
+    device.apply_settings(start.apply_runtime("expandable_segments:False").unwrap());
+    device.allocate(MIB, S0).unwrap();
+    assert_eq!(kinds(&device), [false]);
+    device.apply_settings(start.apply_runtime("expandable_segments:True").unwrap());
+    device.allocate(64 * MIB, S0).unwrap();
+    assert_eq!(kinds(&device).len(), 2);
+}
