@@ -48,7 +48,7 @@ impl Settings {
     }
 
     /// Whether a setting was given that concerns fixed segments, or means something else for virtual ones.
-    fn tunes_fixed_segments(&self) -> bool {
+    pub(crate) fn tunes_fixed_segments(&self) -> bool {
         self.max_split_size != usize::MAX
             || self.garbage_collection_threshold != 0.0
             || self.large_segment_size != LARGE_SEGMENT

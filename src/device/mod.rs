@@ -26,6 +26,7 @@ mod reclaim;
 mod report;
 mod segments;
 mod share;
+mod sizing;
 mod snapshot;
 mod state;
 mod transitions;

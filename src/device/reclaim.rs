@@ -231,6 +231,7 @@ impl DeviceAllocator {
             return Err(error.into());
         }
         state.history.bury(context);
+        state.device_full = false;
         Ok(true)
     }
 }

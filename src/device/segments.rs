@@ -32,6 +32,7 @@ impl State {
         if let Some(segment) = self.segments.get_mut(segment) {
             segment.first = id;
         }
+        self.lists[list].held += size;
         self.arena[id].free_since = self.tick as u32;
         self.lists[list].free.insert(&mut self.arena, id);
         self.stats.segment.increase(request.small, 1);
@@ -77,6 +78,7 @@ impl State {
         let list = self.arena[block].list;
         self.lists[list].free.remove(&mut self.arena, block);
         self.arena.remove(block);
+        self.lists[list].held -= size;
         self.stats.segment.decrease(segment.small, 1);
         self.stats
             .reserved_bytes

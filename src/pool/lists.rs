@@ -21,6 +21,8 @@ pub struct FreeList {
     pub unmapped: BTreeMap<usize, BlockId>,
     /// Reserved ranges of addresses.
     pub ranges: usize,
+    /// Bytes in fixed segments.
+    pub held: usize,
     /// The free blocks.
     pub free: FreeIndex,
 }
@@ -91,6 +93,7 @@ impl FreeLists {
                 virtual_memory: offset >= 2,
                 unmapped: BTreeMap::new(),
                 ranges: 0,
+                held: 0,
                 free: FreeIndex::default(),
             };
             match self.lists.get_mut(first.index() + offset) {
