@@ -56,7 +56,15 @@ impl State {
         apart: bool,
     ) -> Option<Window> {
         let needed = self.stats.blocks.active_bytes() as usize + request.size;
-        let tight = self.device_full && needed + self.reserved() / TIGHT > self.reserved();
+        let held = self.reserved();
+        // Where the most that was ever active left little room, the way there is tight already.
+        let was_tight = self.most_active + held / TIGHT > held;
+        let margin = if was_tight {
+            2 * held / TIGHT
+        } else {
+            held / TIGHT
+        };
+        let tight = self.device_full && needed + margin > held;
         let mut best: Option<Window> = None;
         let mut run = Vec::new();
         let mut done = 0;
