@@ -1,0 +1,85 @@
+"""The engine that is chosen where `expandable_segments` is not given."""
+
+import pytest
+
+from environments import BACKED, VIRTUAL
+
+#: As users have it: the tests' own default is fixed segments, as stock's.
+PROBE = {"NPUALLOC_DEFAULT_ENGINE": "probe"}
+FIXED = {"NPUALLOC_DEFAULT_ENGINE": "fixed"}
+CONF = "PYTORCH_NPU_ALLOC_CONF"
+COUNTS = ["allocated_bytes", "active_bytes", "requested_bytes"]
+
+
+@pytest.fixture(autouse=True)
+def npualloc_only(subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator does not choose")
+
+
+def check_counts(value, stock):
+    for name in COUNTS:
+        key = name + ".all.current"
+        assert value["full"][key] == stock["full"][key], key
+    assert set(value["end"].values()) == {0}
+    assert value["taken"] == 0
+
+
+def test_virtual_segments_where_the_driver_maps_memory(run_both):
+    stock, subject = run_both("engine:kinds", env=PROBE)
+    assert len(subject.value["expandable"]) == 2
+    assert all(subject.value["expandable"])
+    assert not any(stock.value["expandable"])
+    check_counts(subject.value, stock.value)
+
+
+@pytest.mark.parametrize(
+    "call", ["aclrtReserveMemAddress", "aclrtMallocPhysical", "aclrtMapMem", "aclrtUnmapMem"]
+)
+def test_fixed_segments_where_it_does_not(run, call):
+    env = PROBE | {"CANN_SIM_FAULTS": f"{call}:from=1,code=507899"}
+    value = run("engine:kinds", env=env, provokes="memory of a try that can't be undone").value
+    assert value["expandable"] and not any(value["expandable"])
+    assert value["end"]["allocated_bytes.all.current"] == 0
+
+
+@pytest.mark.parametrize(
+    ("env", "expandable"),
+    [
+        (FIXED, False),
+        (FIXED | VIRTUAL, True),
+        (PROBE | {CONF: "expandable_segments:False"}, False),
+        (PROBE | {CONF: "max_split_size_mb:64"}, False),
+        (PROBE | {CONF: "roundup_power2_divisions:4"}, True),
+        ({"NPUALLOC_DEFAULT_ENGINE": ""}, True),
+    ],
+    ids=["variable", "key on", "key off", "key for fixed", "other key", "empty variable"],
+)
+def test_settings_decide_before_the_driver(run, env, expandable):
+    value = run("engine:kinds", env=env).value
+    assert value["expandable"] and set(value["expandable"]) == {expandable}
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        "pools:pool", "pools:graph", "mempools:no_split", "mempools:uses", "mempools:emptied",
+        "mempools:nested", "raw_pools:checkpoint", "virtual:frontier",
+    ],
+)
+def test_features_work_as_where_the_key_is_given(run, scenario):
+    assert run(scenario, env=PROBE).value == run(scenario, env=VIRTUAL).value
+
+
+def test_tensors_are_shared_between_processes(run):
+    env = PROBE | BACKED
+    value = run("sharing:tensors", env=env).value
+    assert value["got"] == value["here"] and value["exit"] == 0
+
+
+def test_a_value_that_is_none_is_refused_when_the_plug_in_is_loaded(processes, request):
+    plugin = request.config.getoption("--plugin")
+    env = {"NPUALLOC_DEFAULT_ENGINE": "maybe"}
+    value = processes.run("engine:refused", "stock", plugin=plugin, env=env).value
+    assert "NPUALLOC_DEFAULT_ENGINE should be probe or fixed" in value["error"]["cause"]
+    assert "maybe" in value["error"]["cause"]
