@@ -68,6 +68,14 @@ pub enum AllocError {
         /// The device.
         device: DeviceId,
     },
+    /// What a pool that sleeps, or is to, does not allow.
+    #[error("{what} {}", .device.0)]
+    Sleep {
+        /// What is wrong, up to the device's number.
+        what: &'static str,
+        /// The device.
+        device: DeviceId,
+    },
     /// A configuration string that can't be accepted.
     #[error("{0}")]
     Config(#[from] crate::config::ConfigError),

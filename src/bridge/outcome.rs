@@ -80,6 +80,7 @@ fn failure(error: AllocError) -> Outcome {
         AllocError::Rejected(_) => (Status::Rejected, OUT_OF_MEMORY_CODE),
         AllocError::UnknownPool { .. }
         | AllocError::PoolState { .. }
+        | AllocError::Sleep { .. }
         | AllocError::NoCapture { .. } => (Status::InvalidArgument, 0),
         AllocError::InvalidPointer { .. } | AllocError::ExplainedPointer { .. } => {
             (Status::InvalidPointer, 0)

@@ -49,6 +49,12 @@ impl DeviceAllocator {
                 .find(id)
                 .ok_or(AllocError::UnknownPool { pool: id })?,
         };
+        if state.is_asleep(pool) {
+            return Err(AllocError::Sleep {
+                what: "the pool asked for memory is asleep, and has to wake up first, on device",
+                device: self.id,
+            });
+        }
         let mut request = state.request(bytes, self.pad, stream, pool);
         if let Some(id) = state.find(&request) {
             let addr = state.hand_out(id, &request, context);
@@ -183,6 +189,9 @@ impl DeviceAllocator {
         // Pools opted in for overflow.
         if request.pool == PoolId::DEFAULT {
             for pool in state.pools.overflow_pools() {
+                if state.is_asleep(pool) {
+                    continue;
+                }
                 tried.push("a pool for overflow");
                 let overflow = state.request(request.requested, self.pad, request.stream, pool);
                 if let Some(id) = state.find(&overflow) {

@@ -55,7 +55,7 @@ impl State {
         let mut donors = Vec::new();
         for (_, list) in self.lists.iter().filter(|(_, list)| list.virtual_memory) {
             let in_use = self.pools.get(list.pool).is_some_and(|p| p.use_count > 0);
-            if in_use {
+            if in_use || self.is_asleep(list.pool) {
                 continue;
             }
             for block in list.free.iter(&self.arena) {

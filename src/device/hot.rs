@@ -47,7 +47,8 @@ impl Guarded for State {
         let events = !self.pending.is_empty() || !self.deferred.is_empty();
         self.attention = self.history.recording
             || events && !self.settings.multi_stream_lazy_reclaim
-            || self.settings.max_split_size != usize::MAX;
+            || self.settings.max_split_size != usize::MAX
+            || !self.asleep.is_empty();
     }
 }
 

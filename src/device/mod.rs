@@ -27,6 +27,7 @@ mod report;
 mod segments;
 mod share;
 mod sizing;
+mod sleep;
 mod snapshot;
 mod state;
 mod transitions;
@@ -60,8 +61,8 @@ pub struct DeviceAllocator {
     /// Added to every request before rounding, bytes.
     pad: usize,
     state: Mutex<State>,
-    /// Held by the thread that tries the driver; taken before `state`.
-    choosing: parking_lot::Mutex<()>,
+    /// Held by the thread that tries the driver, or puts pools to sleep, or wakes them; taken before `state`.
+    exclusive: parking_lot::Mutex<()>,
     exiting: AtomicBool,
 }
 
@@ -80,7 +81,7 @@ impl DeviceAllocator {
             driver,
             pad,
             state: Mutex::new(State::new(settings)),
-            choosing: parking_lot::Mutex::new(()),
+            exclusive: parking_lot::Mutex::new(()),
             exiting: AtomicBool::new(false),
         };
         device.settle_engine(&mut device.state.lock());

@@ -46,7 +46,7 @@ impl DeviceAllocator {
         outcome
     }
 
-    fn empty(
+    pub(super) fn empty(
         &self,
         state: &mut MutexGuard<'_, State>,
         pool: MempoolId,

@@ -74,6 +74,8 @@ pub(super) struct State {
     pub aliasing: Option<bool>,
     /// What is left of a try that could not be undone.
     pub probe: Option<Probe>,
+    /// Pools whose memory is with the driver for now.
+    pub asleep: Vec<PoolId>,
     /// Mappings left behind by pages that moved.
     pub stale: usize,
     /// How far streams have come: what may be unmapped without waiting.
@@ -135,6 +137,7 @@ impl State {
             pages: PagePool::default(),
             aliasing: None,
             probe: None,
+            asleep: Vec::new(),
             stale: 0,
             fences: Fences::default(),
             device_full: false,

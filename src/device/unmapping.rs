@@ -26,7 +26,7 @@ impl DeviceAllocator {
     ) -> Result<usize> {
         let mut candidates: Vec<(u32, usize, BlockId)> = Vec::new();
         for (_, list) in state.lists.iter().filter(|(_, list)| list.virtual_memory) {
-            if !releasable(state, list.pool) {
+            if !releasable(state, list.pool) || state.is_asleep(list.pool) {
                 continue;
             }
             for id in list.free.iter(&state.arena) {

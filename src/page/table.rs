@@ -21,6 +21,8 @@ enum Slot {
     Backed(PhysicalHandle),
     /// Memory that belongs elsewhere by now: no block may use it.
     Stale(Stale),
+    /// No memory for now, though it belongs to blocks in use.
+    Asleep,
 }
 
 /// The pages of one range, from its start.
@@ -32,6 +34,7 @@ pub struct PageTable {
     slots: Vec<Slot>,
     mapped: usize,
     stale: usize,
+    asleep: usize,
 }
 
 impl PageTable {
@@ -43,6 +46,7 @@ impl PageTable {
             slots: Vec::new(),
             mapped: 0,
             stale: 0,
+            asleep: 0,
         }
     }
 
@@ -78,9 +82,9 @@ impl PageTable {
         first..last.max(first)
     }
 
-    /// Whether memory belongs to a page.
+    /// Whether memory belongs to a page, if only once it wakes.
     pub fn is_mapped(&self, page: usize) -> bool {
-        matches!(self.slots.get(page), Some(Slot::Backed(_)))
+        matches!(self.slots.get(page), Some(Slot::Backed(_) | Slot::Asleep))
     }
 
     /// What backs a page.
@@ -151,6 +155,32 @@ impl PageTable {
         self.slots[page] = Slot::Empty;
         self.stale -= 1;
         Some(stale)
+    }
+
+    /// Notes that a page lost its memory for now.
+    pub fn doze(&mut self, page: usize) -> Option<PhysicalHandle> {
+        let handle = self.handle(page)?;
+        self.slots[page] = Slot::Asleep;
+        self.asleep += 1;
+        Some(handle)
+    }
+
+    /// Notes that `handle` backs a page that slept.
+    pub fn wake(&mut self, page: usize, handle: PhysicalHandle) {
+        if self.is_asleep(page) {
+            self.slots[page] = Slot::Backed(handle);
+            self.asleep -= 1;
+        }
+    }
+
+    /// Whether a page sleeps.
+    pub fn is_asleep(&self, page: usize) -> bool {
+        matches!(self.slots.get(page), Some(Slot::Asleep))
+    }
+
+    /// Number of pages that sleep.
+    pub fn asleep(&self) -> usize {
+        self.asleep
     }
 
     /// Pages from the start that were ever mapped.

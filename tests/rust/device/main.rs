@@ -7,6 +7,7 @@ mod late;
 mod limits;
 mod pools;
 mod records;
+mod sleep;
 mod streams;
 mod virtual_segments;
 

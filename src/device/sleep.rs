@@ -1,0 +1,247 @@
+//! Sleep: the physical memory of a pool's virtual segments goes back to the driver while addresses, blocks
+//! and statistics stay; contents are lost. Waking puts new memory at the same addresses.
+//!
+//! ```text
+//! awake --sleep: idle memory is returned, pages under blocks in use are unmapped and freed--> asleep
+//!   ^                                                                                          |
+//!   +---------------------- wake_up: each of those pages gets memory again --------------------+
+//! ```
+//!
+//! A pool that sleeps serves no request. Blocks in it may be freed.
+
+use super::DeviceAllocator;
+use super::state::State;
+use crate::block::BlockState;
+use crate::driver::{DriverError, PhysicalHandle, VirtualMemory};
+use crate::error::{AllocError, Result};
+use crate::ids::{MempoolId, PoolId, SegmentId};
+use crate::sync::MutexGuard;
+
+/// A page on its way to sleep, or back.
+struct Bed {
+    segment: SegmentId,
+    page: usize,
+    addr: usize,
+    size: usize,
+}
+
+impl DeviceAllocator {
+    /// Returns the physical memory of a private pool, or of the whole device (`None`), to the driver; also
+    /// that of blocks in use, whose contents are lost. Waits for the device first. Fixed segments keep what
+    /// is in use. Returns the bytes that sleep now, 0 for a pool that sleeps already. After a failure what
+    /// was not reached stays awake.
+    pub fn sleep(&self, pool: Option<MempoolId>) -> Result<usize> {
+        let _alone = self.exclusive.lock();
+        let mut state = self.state.lock();
+        let outcome = self.lay_down(&mut state, pool);
+        self.unlock(state);
+        outcome
+    }
+
+    /// Gives memory to every page of a pool, or of the device, that sleeps. Returns the bytes. Where memory
+    /// is short, idle memory of others is returned first; after a failure the rest sleeps on, and the call
+    /// can be repeated.
+    pub fn wake_up(&self, pool: Option<MempoolId>) -> Result<usize> {
+        let _alone = self.exclusive.lock();
+        let mut state = self.state.lock();
+        let outcome = self.get_up(&mut state, pool);
+        self.unlock(state);
+        outcome
+    }
+
+    /// Bytes of pages that sleep.
+    pub fn asleep_bytes(&self) -> usize {
+        let state = self.state.lock();
+        let tables = state.segments.iter().filter_map(|(_, s)| s.pages.as_ref());
+        tables.map(|pages| pages.asleep() * pages.page_size()).sum()
+    }
+
+    fn lay_down(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        pool: Option<MempoolId>,
+    ) -> Result<usize> {
+        let pools = state.pools_named(pool)?;
+        if state.captures > 0 {
+            return Err(AllocError::Sleep {
+                what: "no pool can sleep while a graph is captured on device",
+                device: self.id,
+            });
+        }
+        let Some(driver) = self.driver.virtual_memory() else {
+            return Ok(0);
+        };
+        self.empty(state, MempoolId::DEFAULT, true)?;
+        // From here on they serve nobody.
+        state.asleep.extend(&pools);
+        let (beds, handles): (Vec<Bed>, Vec<PhysicalHandle>) =
+            state.backed_pages(&pools).into_iter().unzip();
+        let (done, freed, failure) =
+            MutexGuard::unlocked(state, || self.clear_beds(driver, &beds, &handles));
+        let mut bytes = 0;
+        for (at, bed) in beds[..done].iter().enumerate() {
+            bytes += bed.size;
+            if let Some(pages) = state.pages_mut(bed.segment) {
+                pages.doze(bed.page);
+            }
+            if !freed[at] {
+                // It can be had again, and freed with the next call that returns idle memory.
+                state.pages.put(bed.size, handles[at], None);
+            }
+        }
+        state.device_full = false;
+        state.forget_awake();
+        failure.map_or(Ok(bytes), |error| Err(error.into()))
+    }
+
+    /// Unmaps and frees. Returns how many were unmapped, which of those handles were freed, and the failure
+    /// that ended it.
+    fn clear_beds(
+        &self,
+        driver: &dyn VirtualMemory,
+        beds: &[Bed],
+        handles: &[PhysicalHandle],
+    ) -> (usize, Vec<bool>, Option<DriverError>) {
+        let mut freed = Vec::with_capacity(beds.len());
+        for (bed, handle) in beds.iter().zip(handles) {
+            if let Err(error) = driver.unmap(self.id, bed.addr) {
+                return (freed.len(), freed, Some(error));
+            }
+            let outcome = driver.free_physical(self.id, *handle);
+            freed.push(outcome.is_ok());
+            if let Err(error) = outcome {
+                return (freed.len(), freed, Some(error));
+            }
+        }
+        (freed.len(), freed, None)
+    }
+
+    fn get_up(&self, state: &mut MutexGuard<'_, State>, pool: Option<MempoolId>) -> Result<usize> {
+        let pools = state.pools_named(pool)?;
+        let Some(driver) = self.driver.virtual_memory() else {
+            return Ok(0);
+        };
+        let mut bytes = 0;
+        let mut emptied = false;
+        for bed in state.sleeping_pages(&pools) {
+            let handle = loop {
+                let idle = state
+                    .pages
+                    .take(bed.size, 1, |_, used| used.is_none())
+                    .pop();
+                if let Some((handle, _)) = idle {
+                    break handle;
+                }
+                let huge = bed.size == super::mapping::HUGE_PAGE;
+                let fresh =
+                    MutexGuard::unlocked(state, || driver.malloc_physical(self.id, bed.size, huge));
+                match fresh {
+                    Ok(handle) => break handle,
+                    Err(error) if error.is_out_of_memory() && !emptied => {
+                        emptied = true;
+                        self.empty(state, MempoolId::DEFAULT, true)?;
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            };
+            let mapped =
+                MutexGuard::unlocked(state, || driver.map(self.id, bed.addr, bed.size, handle));
+            if let Err(error) = mapped {
+                state.pages.put(bed.size, handle, None);
+                return Err(error.into());
+            }
+            if let Some(pages) = state.pages_mut(bed.segment) {
+                pages.wake(bed.page, handle);
+            }
+            bytes += bed.size;
+        }
+        state.forget_awake();
+        Ok(bytes)
+    }
+}
+
+impl State {
+    /// Whether a pool serves nobody for now.
+    pub(super) fn is_asleep(&self, pool: PoolId) -> bool {
+        self.asleep.contains(&pool)
+    }
+
+    fn pools_named(&self, pool: Option<MempoolId>) -> Result<Vec<PoolId>> {
+        match pool {
+            None => {
+                let private = self.pools.iter().map(|(pool, _)| pool);
+                Ok(std::iter::once(PoolId::DEFAULT).chain(private).collect())
+            }
+            Some(MempoolId::DEFAULT) => Ok(vec![PoolId::DEFAULT]),
+            Some(id) => match self.pools.find(id) {
+                Some(pool) => Ok(vec![pool]),
+                None => Err(AllocError::UnknownPool { pool: id }),
+            },
+        }
+    }
+
+    /// The pages with memory in these pools, but for those that another thread is changing.
+    fn backed_pages(&self, pools: &[PoolId]) -> Vec<(Bed, PhysicalHandle)> {
+        let mut found = Vec::new();
+        for (id, segment) in self.segments.iter() {
+            let Some(pages) = segment
+                .pages
+                .as_ref()
+                .filter(|_| pools.contains(&segment.pool))
+            else {
+                continue;
+            };
+            let mut next = segment.first;
+            let mut done = 0;
+            while let Some(block) = next.some().map(|id| &self.arena[id]) {
+                let touching = pages.touching(block.addr, block.end());
+                if block.state != BlockState::Busy {
+                    for page in touching.start.max(done)..touching.end.min(pages.touched()) {
+                        if let Some(handle) = pages.handle(page) {
+                            found.push((Bed::of(id, pages.addr_of(page), page, pages), handle));
+                        }
+                    }
+                }
+                done = touching.end;
+                next = block.next;
+            }
+        }
+        found
+    }
+
+    fn sleeping_pages(&self, pools: &[PoolId]) -> Vec<Bed> {
+        let mut found = Vec::new();
+        for (id, segment) in self.segments.iter() {
+            if let Some(pages) = segment
+                .pages
+                .as_ref()
+                .filter(|_| pools.contains(&segment.pool))
+            {
+                let asleep = (0..pages.touched()).filter(|&page| pages.is_asleep(page));
+                found.extend(asleep.map(|page| Bed::of(id, pages.addr_of(page), page, pages)));
+            }
+        }
+        found
+    }
+
+    /// Pools without a page that sleeps serve requests again.
+    fn forget_awake(&mut self) {
+        let segments = &self.segments;
+        self.asleep.retain(|pool| {
+            let own = segments.iter().filter(|(_, segment)| segment.pool == *pool);
+            own.filter_map(|(_, segment)| segment.pages.as_ref())
+                .any(|pages| pages.asleep() > 0)
+        });
+    }
+}
+
+impl Bed {
+    fn of(segment: SegmentId, addr: usize, page: usize, pages: &crate::page::PageTable) -> Self {
+        Self {
+            segment,
+            page,
+            addr,
+            size: pages.page_size(),
+        }
+    }
+}

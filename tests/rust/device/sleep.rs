@@ -1,0 +1,137 @@
+//! Sleep: physical memory goes back while addresses stay.
+
+use super::*;
+use npualloc::error::AllocError;
+
+const VIRTUAL: &str = "expandable_segments:True";
+const FAILURE: i32 = 507_899;
+
+fn pool_address(device: &DeviceAllocator, bytes: usize) -> usize {
+    device.allocate_in(bytes, S0, POOL, None).unwrap()
+}
+
+#[test]
+fn memory_goes_back_and_addresses_stay() {
+    let (driver, device) = device_with(GIB, VIRTUAL);
+    let large = device.allocate(100 * MIB, S0).unwrap();
+    let small = device.allocate(700, S0).unwrap();
+    let idle = device.allocate(60 * MIB, S0).unwrap();
+    assert!(device.deallocate(idle));
+    let (_, ranges) = driver.held_virtual(0);
+    let slept = device.sleep(None).unwrap();
+    // 100 MiB and the padding in pages of 8 MiB, and a page of 2 MiB.
+    assert_eq!(slept, 104 * MIB + 2 * MIB);
+    assert_eq!(device.asleep_bytes(), slept);
+    assert_eq!(driver.held_virtual(0), (0, ranges));
+    device.check_consistency().unwrap();
+    assert_eq!(device.wake_up(None).unwrap(), slept);
+    assert_eq!(device.asleep_bytes(), 0);
+    assert_eq!(driver.mapped_bytes(0), slept);
+    assert!(driver.mapping(0, large).is_some() || driver.mapped_bytes(0) > 0);
+    device.check_consistency().unwrap();
+    for addr in [large, small] {
+        assert!(device.deallocate(addr));
+    }
+    device.empty_cache(MempoolId::DEFAULT).unwrap();
+    assert_eq!((driver.held(0), driver.held_virtual(0)), ((0, 0), (0, 0)));
+}
+
+#[test]
+fn who_sleeps_serves_nobody_and_takes_blocks_back() {
+    let (driver, device) = device_with(GIB, VIRTUAL);
+    let block = device.allocate(10 * MIB, S0).unwrap();
+    let other = device.allocate(10 * MIB, S0).unwrap();
+    device.sleep(None).unwrap();
+    let error = device.allocate(MIB, S0).unwrap_err();
+    assert!(matches!(error, AllocError::Sleep { .. }), "{error}");
+    assert!(error.to_string().contains("asleep"), "{error}");
+    assert_eq!(device.sleep(None).unwrap(), 0, "it sleeps already");
+    assert!(device.deallocate(block));
+    device.empty_cache(MempoolId::DEFAULT).unwrap();
+    device.check_consistency().unwrap();
+    device.wake_up(None).unwrap();
+    assert_eq!(device.allocate(10 * MIB, S0).unwrap(), block);
+    assert!(device.deallocate(block) && device.deallocate(other));
+    device.empty_cache(MempoolId::DEFAULT).unwrap();
+    assert_eq!(driver.held_virtual(0), (0, 0));
+}
+
+#[test]
+fn a_pool_sleeps_alone() {
+    let (driver, device) = device_with(GIB, VIRTUAL);
+    device.create_or_incref_pool(POOL, false).unwrap();
+    let default = device.allocate(40 * MIB, S0).unwrap();
+    let private = pool_address(&device, 40 * MIB);
+    let before = driver.mapped_bytes(0);
+    let slept = device.sleep(Some(POOL)).unwrap();
+    assert_eq!(slept, 48 * MIB);
+    assert_eq!(driver.mapped_bytes(0), before - slept);
+    assert!(device.allocate_in(MIB, S0, POOL, None).is_err());
+    // What it gave up serves others, up to the last byte.
+    let rest = device.allocate(GIB - 64 * MIB, S0).unwrap();
+    device.check_consistency().unwrap();
+    let error = device.wake_up(Some(POOL)).unwrap_err();
+    assert!(matches!(error, AllocError::Driver(_)), "{error}");
+    device.check_consistency().unwrap();
+    assert!(device.deallocate(rest));
+    // Part of it may be awake already.
+    assert!(device.wake_up(Some(POOL)).unwrap() <= slept);
+    assert_eq!(device.asleep_bytes(), 0);
+    assert_eq!(driver.mapped_bytes(0), before);
+    assert!(device.deallocate(private) && device.deallocate(default));
+    device.check_consistency().unwrap();
+}
+
+#[test]
+fn an_unknown_pool_and_a_capture_are_refused() {
+    let (driver, device) = device_with(GIB, VIRTUAL);
+    assert!(matches!(
+        device.sleep(Some(POOL)),
+        Err(AllocError::UnknownPool { pool: POOL })
+    ));
+    assert!(matches!(
+        device.wake_up(Some(POOL)),
+        Err(AllocError::UnknownPool { pool: POOL })
+    ));
+    device.allocate(MIB, S0).unwrap();
+    driver.set_capturing(true);
+    device.mark_capture_begin();
+    assert!(matches!(device.sleep(None), Err(AllocError::Sleep { .. })));
+    assert_eq!(device.asleep_bytes(), 0);
+}
+
+#[test]
+fn fixed_segments_keep_what_is_in_use() {
+    let (driver, device) = device_with(GIB, "");
+    let block = device.allocate(100 * MIB, S0).unwrap();
+    let idle = device.allocate(60 * MIB, S0).unwrap();
+    assert!(device.deallocate(idle));
+    assert_eq!(device.sleep(None).unwrap(), 0);
+    assert_eq!(driver.held(0).0, 1);
+    assert!(device.allocate(MIB, S0).is_ok());
+    assert!(device.deallocate(block));
+}
+
+#[test]
+fn each_failing_call_leaves_all_pages_findable() {
+    for failing in 0..60 {
+        let (driver, device) = device_with(GIB, VIRTUAL);
+        let blocks = [1, 30, 50].map(|mib| device.allocate(mib * MIB, S0).unwrap());
+        driver.fail_call(failing, FAILURE);
+        let failed = device.sleep(None).is_err() | device.wake_up(None).is_err();
+        assert!(failed || driver.withdraw_failure(), "call {failing}");
+        device.check_consistency().unwrap();
+        device.wake_up(None).unwrap();
+        assert_eq!(device.asleep_bytes(), 0, "call {failing}");
+        device.check_consistency().unwrap();
+        for addr in blocks {
+            assert!(device.deallocate(addr));
+        }
+        device.empty_cache(MempoolId::DEFAULT).unwrap();
+        assert_eq!(
+            (driver.held(0), driver.held_virtual(0)),
+            ((0, 0), (0, 0)),
+            "call {failing}"
+        );
+    }
+}
