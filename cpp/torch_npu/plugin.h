@@ -34,6 +34,16 @@ NPUALLOC_EXPORT const char* npualloc_check_memory(int device, uint64_t* bytes);
 /// Valid until the thread's next call.
 NPUALLOC_EXPORT const char* npualloc_ladder(int device);
 
+/// Sleep: waits for the device and returns the physical memory of a private pool (its id's two
+/// numbers), or of everything, to the driver. Addresses stay, contents are lost, and what sleeps
+/// serves no request. Memory in fixed segments that is in use stays. Null, or why it failed (valid
+/// until the thread's next call); `bytes` (may be null): how much.
+NPUALLOC_EXPORT const char* npualloc_sleep(int device, uint64_t first, uint64_t second, int all,
+                                           uint64_t* bytes);
+/// Gives memory to what sleeps; otherwise as `npualloc_sleep`.
+NPUALLOC_EXPORT const char* npualloc_wake_up(int device, uint64_t first, uint64_t second, int all,
+                                             uint64_t* bytes);
+
 /// Recording: what the program asks of the allocator from now on, and first what is alive, goes to
 /// a file (`npualloc replay`, `report` …). `%p` in the path stands for the process, `%r` for RANK.
 /// The environment variable NPUALLOC_TRACE starts one with the first use of an NPU; the end of the

@@ -177,6 +177,24 @@ const char* npualloc_check_memory(int device, std::uint64_t* bytes) {
   });
 }
 
+const char* npualloc_sleep(int device, std::uint64_t first, std::uint64_t second, int all,
+                           std::uint64_t* bytes) {
+  return told([&](NpuAllocator& allocator) {
+    const auto slept = allocator.core().sleep(device, {first, second}, all != 0);
+    allocator.check(slept.status, slept.code);
+    if (bytes != nullptr) *bytes = slept.value;
+  });
+}
+
+const char* npualloc_wake_up(int device, std::uint64_t first, std::uint64_t second, int all,
+                             std::uint64_t* bytes) {
+  return told([&](NpuAllocator& allocator) {
+    const auto woken = allocator.core().wake_up(device, {first, second}, all != 0);
+    allocator.check(woken.status, woken.code);
+    if (bytes != nullptr) *bytes = woken.value;
+  });
+}
+
 const char* npualloc_ladder(int device) {
   thread_local std::string text;
   if (the_allocator.load() == nullptr) return nullptr;

@@ -13,7 +13,10 @@ import warnings
 
 from . import _trace
 
-__all__ = ["check_memory", "enabled", "load", "mark", "plugin_library", "pluggable_library", "stats", "trace"]
+__all__ = [
+    "check_memory", "enabled", "load", "mark", "plugin_library", "pluggable_library", "sleep", "stats",
+    "trace", "wake_up",
+]
 __version__ = importlib.metadata.version("npualloc")
 
 _LIBRARIES = pathlib.Path(__file__).parent / "lib"
@@ -92,6 +95,39 @@ def stats(device=None):
         name, count = line.split()
         counts["npualloc." + name] = int(count)
     return counts
+
+
+def sleep(device=None, pool=None):
+    """Returns device memory to the driver and keeps its addresses; the contents are lost.
+
+    Of a `torch.npu.MemPool` (or its id), or of the whole device: also memory of tensors in use, if it is in
+    virtual segments (`expandable_segments`, the default where the driver can). Copy what is still needed
+    first; don't use such tensors, nor share them with other processes, before `wake_up`. What sleeps serves
+    no request. Returns the bytes. Raises RuntimeError for an unknown pool, while a graph is captured, and
+    when the driver fails; what was not reached stays awake then.
+    """
+    return _change_memory("npualloc_sleep", device, pool)
+
+
+def wake_up(device=None, pool=None):
+    """Gives memory to what sleeps, at the same addresses, with no particular contents.
+
+    Returns the bytes. Raises RuntimeError when there is not enough; the rest sleeps on, and the call can be
+    repeated.
+    """
+    return _change_memory("npualloc_wake_up", device, pool)
+
+
+def _change_memory(name, device, pool):
+    if not enabled():
+        raise RuntimeError("npualloc is not enabled")
+    first, second = (0, 0) if pool is None else getattr(pool, "id", pool)
+    changed = ctypes.c_uint64()
+    _trace._call(
+        _plugin, name, _index(device), ctypes.c_uint64(first), ctypes.c_uint64(second),
+        int(pool is None), ctypes.byref(changed),
+    )
+    return changed.value
 
 
 def check_memory(device=None):

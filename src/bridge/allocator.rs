@@ -328,6 +328,16 @@ impl Allocator {
             .collect()
     }
 
+    pub(super) fn sleep(&self, device: i32, pool: MempoolId, all: bool) -> CountOutcome {
+        let pool = (!all).then(|| pool.into());
+        count(guard(|| self.registry.device(device)?.sleep(pool)))
+    }
+
+    pub(super) fn wake_up(&self, device: i32, pool: MempoolId, all: bool) -> CountOutcome {
+        let pool = (!all).then(|| pool.into());
+        count(guard(|| self.registry.device(device)?.wake_up(pool)))
+    }
+
     pub(super) fn ladder(&self, device: i32) -> Vec<LadderCount> {
         let ladder = guard(|| Ok(self.registry.device(device)?.ladder()));
         let entries = ladder.map(|ladder| ladder.entries());

@@ -389,6 +389,12 @@ pub mod ffi {
         /// How requests were served that no free block fitted; empty for a wrong device.
         fn ladder(self: &Allocator, device: i32) -> Vec<LadderCount>;
 
+        /// Returns the physical memory of a pool, or of all (`pool` is not looked at then), to the driver;
+        /// addresses stay and contents are lost. `value`: bytes.
+        fn sleep(self: &Allocator, device: i32, pool: MempoolId, all: bool) -> CountOutcome;
+        /// Gives memory to what sleeps. `value`: bytes.
+        fn wake_up(self: &Allocator, device: i32, pool: MempoolId, all: bool) -> CountOutcome;
+
         fn mark_capture_begin(self: &Allocator, device: i32) -> Outcome;
         fn mark_capture_end(self: &Allocator, device: i32) -> Outcome;
         /// Whether the calling thread's stream is being captured; false for a wrong device.

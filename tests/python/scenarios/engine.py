@@ -1,8 +1,10 @@
 """Which kind of segments serves requests where `expandable_segments` is not given."""
 
+import ctypes
+
 import torch
 
-from scenarios.common import KIB, MIB, allocate, caught, pick, stats
+from scenarios.common import GIB, KIB, MIB, allocate, caught, pick, stats
 
 NAMES = [
     "allocated_bytes.all.current",
@@ -26,3 +28,48 @@ def kinds():
 def refused(plugin):
     """The plug-in with a variable that it can't read."""
     return {"error": caught(torch.ops.load_library, plugin)}
+
+
+def taken():
+    """Memory that the device has given away."""
+    free, total = torch.npu.mem_get_info()
+    return total - free
+
+
+def change(library, name, pool=(0, 0), everything=1):
+    """Bytes, or the error."""
+    function = getattr(library, name)
+    function.restype = ctypes.c_char_p
+    changed = ctypes.c_uint64()
+    numbers = [ctypes.c_uint64(number) for number in pool]
+    error = function(0, *numbers, everything, ctypes.byref(changed))
+    return changed.value if error is None else error.decode()
+
+
+def sleep(plugin):
+    """The device sleeps and wakes; then a pool alone."""
+    library = ctypes.CDLL(plugin)
+    tensor = torch.full((4 * MIB,), 3, dtype=torch.uint8).npu()
+    small = torch.arange(5).npu()
+    idle = allocate(GIB // 4)
+    del idle
+    places = [tensor.data_ptr(), small.data_ptr()]
+    result = {"slept": change(library, "npualloc_sleep"), "taken asleep": taken()}
+    result["refused"] = caught(allocate, MIB)
+    result["woken"] = change(library, "npualloc_wake_up")
+    result["taken awake"] = taken()
+    result["same places"] = places == [tensor.data_ptr(), small.data_ptr()]
+    tensor.fill_(7)
+    small.copy_(torch.arange(5) * 2)
+    result["contents"] = [tensor.cpu().unique().tolist(), small.cpu().tolist()]
+    pool = torch.npu.MemPool()
+    with torch.npu.use_mem_pool(pool):
+        inside = torch.ones(40 * MIB, dtype=torch.uint8, device="npu")
+    result["pool slept"] = change(library, "npualloc_sleep", pool.id, 0)
+    result["outside"] = tensor.cpu().unique().tolist()
+    result["still served"] = allocate(MIB).data_ptr() != 0
+    result["pool woken"] = change(library, "npualloc_wake_up", pool.id, 0)
+    inside.fill_(9)
+    result["inside"] = inside.cpu().unique().tolist()
+    result["unknown"] = change(library, "npualloc_sleep", (77, 78), 0)
+    return result
