@@ -8,7 +8,7 @@ use super::ffi::{
     Outcome, PageView, PoolReserved, Status, StreamToken,
 };
 use super::outcome::{OK, guard, outcome, quick};
-use crate::config::{ConfigError, DebugOptions, DefaultEngine, Settings};
+use crate::config::{ConfigError, DebugOptions, DefaultEngine, Settings, SkippedRungs};
 use crate::driver::foreign::{DriverTable, ForeignDriver};
 use crate::error::AllocError;
 use crate::history::{Context, DropContext, RecordContext};
@@ -52,7 +52,9 @@ pub unsafe fn new_allocator(
 /// The settings of a new allocator.
 fn settings_of(config: &str) -> Result<Settings, ConfigError> {
     let mut settings = Settings::parse(config)?;
-    settings.default_engine = DefaultEngine::from_environment(|name| std::env::var(name).ok())?;
+    let get = |name: &str| std::env::var(name).ok();
+    settings.default_engine = DefaultEngine::from_environment(get)?;
+    settings.skipped_rungs = SkippedRungs::from_environment(get)?;
     Ok(settings)
 }
 

@@ -134,6 +134,14 @@ pub enum ConfigError {
          `expandable_segments`, please set `expandable_segments` to `False`."
     )]
     ExpandableConflict,
+    /// `NPUALLOC_SKIP_RUNGS` names a rung that there is not.
+    #[error("NPUALLOC_SKIP_RUNGS: {name:?} is none of {known}")]
+    UnknownRung {
+        /// The name as given.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
     /// `NPUALLOC_DEFAULT_ENGINE` is neither `probe` nor `fixed`.
     #[error("NPUALLOC_DEFAULT_ENGINE should be probe or fixed, not {value:?}")]
     UnknownEngine {
@@ -220,6 +228,7 @@ impl ConfigError {
             | Self::MemoryFraction
             | Self::PageSize { .. }
             | Self::ExpandableConflict
+            | Self::UnknownRung { .. }
             | Self::UnknownEngine { .. } => ErrorClass::Runtime,
         }
     }

@@ -8,6 +8,7 @@ mod error;
 mod model;
 mod number;
 mod parser;
+mod rungs;
 mod tokenizer;
 
 pub use debug::{DebugOptions, UNIT};
@@ -15,6 +16,7 @@ pub use engine::DefaultEngine;
 pub use environment::from_environment;
 pub use error::{ConfigError, ErrorClass, ErrorCode};
 pub use model::{ExpandableSegments, Settings};
+pub use rungs::{Rung, SkippedRungs};
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! The settings and the two rules that turn a request into sizes.
 
-use super::DefaultEngine;
+use super::{DefaultEngine, SkippedRungs};
 use crate::size::{
     LARGE_SEGMENT, MIN_BLOCK_SIZE, MIN_LARGE_ALLOC, POWER2_INTERVALS, ROUND_LARGE, SMALL_SEGMENT,
     SMALL_SIZE, align_up, power2_interval, round_up_power2,
@@ -40,6 +40,8 @@ pub struct Settings {
     pub expandable_segments: ExpandableSegments,
     /// What holds when `expandable_segments` is not given. Not part of the configuration string.
     pub default_engine: DefaultEngine,
+    /// Rungs of the ladder left out. Not part of the configuration string.
+    pub skipped_rungs: SkippedRungs,
     /// Segment that serves requests between 1 MiB and 10 MiB.
     pub large_segment_size: usize,
     /// The deprecated `segment_size_mb`, for virtual segments only; 0 = not given.
@@ -83,6 +85,7 @@ impl Default for Settings {
             roundup_power2_divisions: [0; POWER2_INTERVALS],
             expandable_segments: ExpandableSegments::Default,
             default_engine: DefaultEngine::Fixed,
+            skipped_rungs: SkippedRungs::default(),
             large_segment_size: LARGE_SEGMENT,
             segment_size: 0,
             base_addr_aligned_size: 16 << 10,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::DeviceAllocator;
 use super::state::{Request, State};
+use crate::config::Rung;
 use crate::driver::{DriverResult, OUT_OF_MEMORY_CODE};
 use crate::error::{AllocError, Result};
 use crate::history::Context;
@@ -162,15 +163,18 @@ impl DeviceAllocator {
             };
         }
         state.ladder.misses += 1;
+        let skipped = state.settings.skipped_rungs;
         let capturing = self.in_capture(state);
         // Completed events.
-        if !capturing && !state.pending.is_empty() {
+        if !capturing && !state.pending.is_empty() && !skipped.has(Rung::CompletedEvents) {
             tried.push("completed events");
             self.reap_events(state);
             try_cache!(completed_events);
         }
         // The client's free-memory callbacks.
-        if MutexGuard::unlocked(state, || self.driver.run_free_callbacks(self.id))? {
+        if !skipped.has(Rung::Callbacks)
+            && MutexGuard::unlocked(state, || self.driver.run_free_callbacks(self.id))?
+        {
             tried.push("free-memory callbacks");
             try_cache!(callbacks);
         }
@@ -187,7 +191,7 @@ impl DeviceAllocator {
         });
         try_growth!(growth);
         // Pools opted in for overflow.
-        if request.pool == PoolId::DEFAULT {
+        if request.pool == PoolId::DEFAULT && !skipped.has(Rung::OverflowPools) {
             for pool in state.pools.overflow_pools() {
                 if state.is_asleep(pool) {
                     continue;
@@ -201,12 +205,14 @@ impl DeviceAllocator {
             }
         }
         // Oversize blocks, just enough of them. Waiting for their last use would break a capture.
-        if !capturing && self.release_oversize(state, request)? {
+        let oversize = !capturing && !skipped.has(Rung::Oversize);
+        if oversize && self.release_oversize(state, request)? {
             tried.push("returning oversize blocks");
             try_growth!(oversize);
         }
         // Blocks that wait for events: those are enough where memory can move.
-        if request.virtual_memory && !capturing && !state.pending.is_empty() {
+        let waits = !capturing && !skipped.has(Rung::AwaitedEvents);
+        if request.virtual_memory && waits && !state.pending.is_empty() {
             tried.push("waiting for other streams");
             self.drain_events(state, Vec::new(), None)?;
             try_cache!(awaited_events);
@@ -223,15 +229,17 @@ impl DeviceAllocator {
             // large one is split for smaller requests, and soon missed (measured: up to ten times as many
             // waits for the device).
             let again = !request.virtual_memory && state.stats.num_alloc_retries > PATIENCE;
-            let enough = (!again).then_some(size);
-            self.make_room(state, enough, request.virtual_memory)?;
-            if enough.is_some() {
+            let all_at_once = again && !skipped.has(Rung::FullRelease);
+            if !all_at_once && !skipped.has(Rung::PartialRelease) {
+                self.make_room(state, Some(size), request.virtual_memory)?;
                 try_cache!(partial_release);
                 try_growth!(partial_release);
-                self.make_room(state, None, request.virtual_memory)?;
             }
-            try_cache!(full_release);
-            try_growth!(full_release);
+            if !skipped.has(Rung::FullRelease) {
+                self.make_room(state, None, request.virtual_memory)?;
+                try_cache!(full_release);
+                try_growth!(full_release);
+            }
         }
         if capturing {
             tried.push("nothing that a graph capture forbids");

@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::DeviceAllocator;
 use super::state::{Request, State};
 use crate::block::BlockState;
+use crate::config::Rung;
 use crate::driver::{DriverError, DriverResult, PhysicalHandle, UNSUPPORTED_CODE};
 use crate::ids::{BlockId, StreamKey};
 use crate::page::LastUse;
@@ -175,6 +176,9 @@ impl DeviceAllocator {
         }
         if got.missing() == 0 {
             return Ok(());
+        }
+        if state.settings.skipped_rungs.has(Rung::MovedPages) {
+            return self.obtain(state, got, usize::MAX);
         }
         // Idle pages whose last use is over.
         if !capturing {

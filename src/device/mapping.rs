@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::DeviceAllocator;
+use super::alias::Reachable;
 use super::allocate::Refusal;
 use super::gather::Gathered;
 use super::state::{Request, State};
@@ -37,8 +38,14 @@ impl DeviceAllocator {
         if !self.in_capture(state) && state.stale > 0 {
             self.poll_fences(state);
         }
-        let reachable = state.reachable(request);
         let waits = !self.in_capture(state);
+        // Of two pages that led to the same memory one must be cleared, which can take a wait: while a graph is
+        // captured, mappings left behind count as what they cost without being taken back.
+        let reachable = if waits {
+            state.reachable(request)
+        } else {
+            Reachable::default()
+        };
         let mut window = state.find_window(request, &reachable, waits, false);
         if window.is_none() {
             if !self.reserve(state, request)? {

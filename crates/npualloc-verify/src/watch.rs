@@ -237,7 +237,7 @@ impl Driver for Watched {
     }
 
     fn event_synchronize(&self, event: EventHandle) -> DriverResult<()> {
-        // Not forbidden during a capture: see the open finding in docs/verification.md.
+        self.waiting("event_synchronize");
         self.inner.event_synchronize(event)
     }
 

@@ -115,3 +115,43 @@ fn settings_at_run_time_change_the_engine() {
     device.allocate(64 * MIB, S0).unwrap();
     assert_eq!(kinds(&device).len(), 2);
 }
+
+#[test]
+fn a_rung_left_out_is_not_climbed() {
+    use npualloc::config::SkippedRungs;
+    use npualloc::error::AllocError;
+    // What is idle is of the wrong size: only returning it makes room.
+    let skipped = [
+        "",
+        "partial_release",
+        "full_release",
+        "partial_release,full_release",
+    ];
+    for (skipped, served_by) in skipped.into_iter().zip(["partial", "full", "partial", ""]) {
+        let driver = driver();
+        let mut settings = Settings::default();
+        settings.skipped_rungs =
+            SkippedRungs::from_environment(|_| Some(skipped.to_owned())).expect("known");
+        let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
+        let idle = [300, 300, 300].map(|mib| device.allocate(mib * MIB, S0).unwrap());
+        for addr in idle {
+            assert!(device.deallocate(addr));
+        }
+        let outcome = device.allocate(500 * MIB, S0);
+        let ladder = device.ladder();
+        let counts = (
+            ladder.partial_release,
+            ladder.full_release,
+            ladder.out_of_memory,
+        );
+        match served_by {
+            "partial" => assert_eq!((outcome.is_ok(), counts), (true, (1, 0, 0)), "{skipped}"),
+            "full" => assert_eq!((outcome.is_ok(), counts), (true, (0, 1, 0)), "{skipped}"),
+            _ => {
+                assert!(matches!(outcome, Err(AllocError::OutOfMemory(_))));
+                assert_eq!(counts, (0, 0, 1), "{skipped}");
+            }
+        }
+        device.check_consistency().unwrap();
+    }
+}
