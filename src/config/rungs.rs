@@ -1,4 +1,5 @@
-//! Switches for experiments: rungs of the reclaim ladder that are not tried.
+//! Switches for experiments and for comparisons: rungs of the reclaim ladder, and ways to find memory, that are not
+//! tried.
 
 use super::ConfigError;
 
@@ -12,6 +13,8 @@ pub enum Rung {
     CompletedEvents,
     /// The client's free-memory callbacks.
     Callbacks,
+    /// Larger new segments than requested (fixed segments).
+    AmpleSegments,
     /// Pages taken from free blocks (virtual segments).
     MovedPages,
     /// Pools opted in for overflow.
@@ -26,9 +29,10 @@ pub enum Rung {
     FullRelease,
 }
 
-const NAMES: [(&str, Rung); 8] = [
+const NAMES: [(&str, Rung); 9] = [
     ("completed_events", Rung::CompletedEvents),
     ("callbacks", Rung::Callbacks),
+    ("ample_segments", Rung::AmpleSegments),
     ("moved_pages", Rung::MovedPages),
     ("overflow_pools", Rung::OverflowPools),
     ("oversize", Rung::Oversize),
@@ -39,11 +43,11 @@ const NAMES: [(&str, Rung); 8] = [
 
 /// Rungs left out; none by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SkippedRungs(u8);
+pub struct SkippedRungs(u16);
 
 impl SkippedRungs {
     /// From `NPUALLOC_SKIP_RUNGS`: names with commas between them, as in the counters of the ladder, and
-    /// `moved_pages`.
+    /// `moved_pages` and `ample_segments`.
     ///
     /// # Errors
     /// [`ConfigError::UnknownRung`] for a name that is none.
@@ -56,7 +60,7 @@ impl SkippedRungs {
             .filter(|name| !name.is_empty())
         {
             match NAMES.iter().find(|(known, _)| *known == name) {
-                Some((_, rung)) => skipped.0 |= 1 << *rung as u8,
+                Some((_, rung)) => skipped.0 |= 1 << *rung as u16,
                 None => {
                     return Err(ConfigError::UnknownRung {
                         name: name.to_owned(),
@@ -70,7 +74,7 @@ impl SkippedRungs {
 
     /// Whether a rung is left out.
     pub fn has(self, rung: Rung) -> bool {
-        self.0 & 1 << rung as u8 != 0
+        self.0 & 1 << rung as u16 != 0
     }
 }
 

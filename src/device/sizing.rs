@@ -5,14 +5,14 @@
 //! holds much already grows by a part of that: blocks have more neighbours to merge with.
 
 use super::state::{Request, State};
+use crate::config::Rung;
 use crate::ids::PoolId;
-use crate::size::ROUND_LARGE;
 
 /// Lists that hold less grow by what is requested, as in the stock allocator; bytes.
 const FROM: usize = 512 << 20;
-/// Lists grow by this part of what they hold. Measured on recorded traces: with 1/12 to 1/16 the smallest
-/// capacity that is enough is 3 to 4 % lower on average than with exact segments; with 1/24 or less there are
-/// too few neighbours to merge, with 1/8 or more too much is left over.
+/// Lists grow by up to this part of what they hold. Measured on four recorded traces: the smallest capacity that
+/// is enough is 1.04 to 1.16 times what is live, 1.08 on average, against 1.04 to 1.25 and 1.13 with exact
+/// segments. With 1/10, 1/12 and 1/16 it is 1.03 to 1.15, but more than exact segments reserve on one of them.
 const PART: usize = 14;
 /// The most a list grows by when less is requested, bytes.
 const MOST: usize = 2 << 30;
@@ -29,11 +29,13 @@ impl State {
             || held < FROM
             || self.device_full
             || self.stats.num_alloc_retries >= RETRIES
-            || self.settings.tunes_fixed_segments();
+            || self.settings.tunes_fixed_segments()
+            || self.settings.skipped_rungs.has(Rung::AmpleSegments);
         if exact {
             return size;
         }
+        // A multiple of the request: where all are alike nothing is left over.
         let part = (held / PART).min(MOST);
-        size.max(part - part % ROUND_LARGE)
+        size * (part / size).max(1)
     }
 }

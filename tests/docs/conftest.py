@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 def pytest_addoption(parser):
     parser.addoption("--xtask", required=True, help="path of the program behind `cargo xtask`")
+    parser.addoption("--every-page", action="store_true", help="also run pages that build something first")
     parser.addoption("--sim", required=True, help="directory of the simulator's libraries")
 
 

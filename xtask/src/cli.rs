@@ -128,7 +128,7 @@ pub struct DemoArgs {
 
 #[derive(Args)]
 pub struct TestArgs {
-    /// Which tests [default: all]
+    /// Which tests [default: rust, cpp and python]
     #[arg(value_enum)]
     pub suite: Option<Suite>,
 
@@ -151,6 +151,9 @@ pub enum Suite {
     Cpp,
     /// Tests through the stock torch_npu wheel on the simulated device
     Python,
+    /// The wheel with every version of torch it is for, and every command of the documents; not part of
+    /// "all", where the wheel is tested with one version and the commands of two pages are run
+    Docs,
 }
 
 #[derive(Args)]

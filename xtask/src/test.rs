@@ -34,6 +34,7 @@ pub fn main(arguments: &TestArgs) -> Result<ExitCode> {
             Suite::Rust => "rust",
             Suite::Cpp => "cpp",
             Suite::Python => "python",
+            Suite::Docs => "docs",
         };
         let result = match suite {
             Suite::Rust => rust(&project, &arguments.rest, &mut summary),
@@ -43,8 +44,13 @@ pub fn main(arguments: &TestArgs) -> Result<ExitCode> {
             Suite::Python => each_torch(arguments, |torch| {
                 python(&project, torch, arguments, &mut summary)
             })
-            .and_then(|()| wheel(&project, arguments, &mut summary))
-            .and_then(|()| documents(&project, arguments, &mut summary)),
+            .and_then(|()| wheel(&project, arguments, arguments.torch.clone(), &mut summary))
+            .and_then(|()| documents(&project, arguments, false, &mut summary)),
+            Suite::Docs => {
+                let versions = package::VERSIONS.map(str::to_owned).into();
+                wheel(&project, arguments, versions, &mut summary)
+                    .and_then(|()| documents(&project, arguments, true, &mut summary))
+            }
         };
         // One suite's failure to build does not keep the others from running.
         if let Err(error) = result {
@@ -246,15 +252,16 @@ fn python(
     Ok(())
 }
 
-/// The wheel, with libraries for every version it is for, in environments with each of them.
-fn wheel(project: &Project, arguments: &TestArgs, summary: &mut Summary) -> Result<()> {
+/// The wheel, with libraries for some versions of torch, in environments with each of them.
+fn wheel(
+    project: &Project,
+    arguments: &TestArgs,
+    versions: Vec<String>,
+    summary: &mut Summary,
+) -> Result<()> {
     if !arguments.rest.is_empty() {
         return Ok(());
     }
-    let mut versions: Vec<String> = package::VERSIONS.map(str::to_owned).into();
-    versions.extend(arguments.torch.iter().cloned());
-    versions.sort();
-    versions.dedup();
     let device = Device::find(project)?;
     let wheel = package::build(project, &versions)?;
     for version in versions {
@@ -273,8 +280,13 @@ fn wheel(project: &Project, arguments: &TestArgs, summary: &mut Summary) -> Resu
     Ok(())
 }
 
-/// The commands of the documents.
-fn documents(project: &Project, arguments: &TestArgs, summary: &mut Summary) -> Result<()> {
+/// The commands of the documents: of all pages, or of those that need nothing built.
+fn documents(
+    project: &Project,
+    arguments: &TestArgs,
+    all: bool,
+    summary: &mut Summary,
+) -> Result<()> {
     if !arguments.rest.is_empty() {
         return Ok(());
     }
@@ -295,6 +307,7 @@ fn documents(project: &Project, arguments: &TestArgs, summary: &mut Summary) -> 
         .arg(own)
         .arg("--sim")
         .arg(directory)
+        .args(all.then_some("--every-page"))
         .env("CARGO", Project::cargo())
         .env("CARGO_TARGET_DIR", &project.target)
         .env("PYTHONDONTWRITEBYTECODE", "1");

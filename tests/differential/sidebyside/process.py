@@ -30,7 +30,7 @@ class Driver:
         self._log = open(log, "ab")
         env = {**os.environ, "TASK_QUEUE_ENABLE": "0", "PYTHONDONTWRITEBYTECODE": "1",
                # Settings that don't name an engine mean the same to both allocators.
-               "NPUALLOC_DEFAULT_ENGINE": "fixed",
+               "NPUALLOC_DEFAULT_ENGINE": "fixed", "NPUALLOC_SKIP_RUNGS": "ample_segments",
                "CANN_SIM_COSTS": FREE_CALLS}
         # Scripts decide about these.
         for name in ("NPUALLOC_PLUGIN", "NPUALLOC_DIFF_PLUGIN", "PYTORCH_ALLOC_CONF",

@@ -12,8 +12,8 @@ from harness.device_reports import DeviceMisuse, DeviceReports
 from harness.outcome import Outcome
 
 ROOM = pathlib.Path(__file__).resolve().parent.parent
-#: Both allocators choose fixed segments where settings don't say, so that they can be compared.
-USUAL = {"NPUALLOC_DEFAULT_ENGINE": "fixed"}
+#: Both allocators choose fixed segments where settings don't say, and of the same sizes, so that they can be compared.
+USUAL = {"NPUALLOC_DEFAULT_ENGINE": "fixed", "NPUALLOC_SKIP_RUNGS": "ample_segments"}
 #: Longest a scenario may take; far above any, against hanging.
 SECONDS = 300
 

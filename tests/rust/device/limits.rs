@@ -111,3 +111,33 @@ fn empty_cache_returns_idle_segments_and_waits_for_events() {
     assert_eq!(stats.reserved_bytes.aggregate().peak as usize, 3 * 32 * MIB);
     device.check_consistency().expect("consistent");
 }
+
+#[test]
+fn large_segments_grow_with_what_is_held_unless_told_otherwise() {
+    use npualloc::config::SkippedRungs;
+    let held = |skipped: &str, config: &str| {
+        let driver = Arc::new(FakeDriver::new(8 * GIB));
+        let mut settings = Settings::parse(config).expect("valid");
+        settings.skipped_rungs =
+            SkippedRungs::from_environment(|_| Some(skipped.to_owned())).expect("known");
+        let device =
+            DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 0).expect("device");
+        // 56 segments of 20 MiB hold 1,120 MiB; 1/14 of that is 80 MiB.
+        let blocks: Vec<usize> = (0..57)
+            .map(|_| device.allocate(20 * MIB, S0).expect("room"))
+            .collect();
+        device.check_consistency().expect("consistent");
+        assert_eq!(blocks.len(), 57);
+        driver.held(0)
+    };
+    let exact = (57, 57 * 20 * MIB);
+    assert_eq!(held("ample_segments", ""), exact);
+    assert_eq!(held("", "max_split_size_mb:256"), exact);
+    let (segments, bytes) = held("", "");
+    // Up to 512 MiB as requested: 26 segments. Then at least 36 MiB at a time, so that fewer are needed.
+    assert!((27..50).contains(&segments), "{segments}");
+    assert!(
+        (57 * 20 * MIB..=57 * 20 * MIB + 80 * MIB).contains(&bytes),
+        "{bytes}"
+    );
+}
