@@ -138,10 +138,11 @@ impl Report {
         if stock.losses != ours.losses {
             failures.push("the losses of the two runs differ".into());
         }
-        if stock.peak_allocated_bytes != ours.peak_allocated_bytes {
+        // Blocks of virtual segments are cut closer to the request.
+        if ours.peak_allocated_bytes > stock.peak_allocated_bytes {
             failures.push(format!(
-                "peak allocated: stock {} bytes, npualloc {} bytes",
-                stock.peak_allocated_bytes, ours.peak_allocated_bytes
+                "npualloc's peak allocated of {} bytes is above stock's {}",
+                ours.peak_allocated_bytes, stock.peak_allocated_bytes
             ));
         }
         if ours.peak_reserved_bytes > stock.peak_reserved_bytes {
