@@ -142,9 +142,12 @@ impl DeviceAllocator {
         let Some(driver) = self.driver.virtual_memory() else {
             return Ok(false);
         };
-        self.probe_mapping(state);
         let page_size = state.page_size(request.small);
         let least = request.size.next_multiple_of(page_size);
+        if least > MAX_RESERVATION {
+            return Ok(false);
+        }
+        self.probe_mapping(state);
         state.pools.hold(request.pool);
         let reserved: DriverResult<Option<(usize, usize)>> = MutexGuard::unlocked(state, || {
             let total = self.driver.memory_info(self.id)?.total;

@@ -155,3 +155,18 @@ fn a_rung_left_out_is_not_climbed() {
         device.check_consistency().unwrap();
     }
 }
+
+#[test]
+fn a_request_beyond_any_device_is_out_of_memory_and_changes_nothing() {
+    use npualloc::error::AllocError;
+    let driver = driver();
+    let device = probing("", &driver);
+    device.allocate(MIB, S0).unwrap();
+    let error = device.allocate(1 << 40, S0).unwrap_err();
+    assert!(matches!(error, AllocError::OutOfMemory(_)), "{error}");
+    device.allocate(64 * MIB, S0).unwrap();
+    assert!(
+        kinds(&device).iter().all(|&kind| kind),
+        "virtual segments as before"
+    );
+}
