@@ -123,11 +123,10 @@ fn large_segments_grow_with_what_is_held_unless_told_otherwise() {
         let device =
             DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 0).expect("device");
         // 56 segments of 20 MiB hold 1,120 MiB; 1/14 of that is 80 MiB.
-        let blocks: Vec<usize> = (0..57)
-            .map(|_| device.allocate(20 * MIB, S0).expect("room"))
-            .collect();
+        for _ in 0..57 {
+            device.allocate(20 * MIB, S0).expect("room");
+        }
         device.check_consistency().expect("consistent");
-        assert_eq!(blocks.len(), 57);
         driver.held(0)
     };
     let exact = (57, 57 * 20 * MIB);
