@@ -117,7 +117,7 @@ impl DeviceAllocator {
     /// Releases the lock, then lets contexts go: dropping one may take the Python interpreter's lock.
     #[inline]
     fn unlock(&self, mut state: MutexGuard<'_, State>) {
-        if state.history.active {
+        if state.history.active || state.history.has_graveyard() {
             let graveyard = state.history.take_graveyard();
             drop(state);
             drop(graveyard);

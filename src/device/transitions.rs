@@ -96,10 +96,15 @@ impl State {
             .handed_out(request.small, size, request.requested as i64);
         if self.history.active {
             if let Some(context) = &context {
-                self.history.blocks.insert(id, context.clone());
+                let before = self.history.blocks.insert(id, context.clone());
+                self.history.bury(before);
                 self.arena[id].flags |= CONTEXT;
             }
             self.trace(Action::Alloc, id, request.requested, context);
+        } else if context.is_some() {
+            // History was switched off meanwhile. Dropping it here could wait for the interpreter's lock, whose
+            // holder may wait for the device's.
+            self.history.bury(context);
         }
         addr
     }

@@ -173,6 +173,11 @@ impl History {
         self.graveyard.extend(context);
     }
 
+    /// Whether contexts were let go that nobody took yet.
+    pub fn has_graveyard(&self) -> bool {
+        !self.graveyard.is_empty()
+    }
+
     /// Takes the contexts let go so far: drop them after releasing the lock.
     pub fn take_graveyard(&mut self) -> Vec<Arc<Context>> {
         std::mem::take(&mut self.graveyard)

@@ -20,6 +20,10 @@ use crate::op::CHANGES;
 use crate::watch::token;
 
 const CAPACITY: usize = 256 << 20;
+const POOL: MempoolId = MempoolId {
+    first: 0,
+    second: 1,
+};
 
 struct Shared {
     driver: Arc<FakeDriver>,
@@ -42,6 +46,8 @@ pub fn stress(config: &str, threads: u64, steps: usize) -> u64 {
     let settings = Settings::parse(config).expect("valid settings");
     let registry = Registry::new(driver.clone(), settings, 32);
     registry.init(1).expect("a device");
+    let device = registry.device(0).expect("there");
+    device.create_or_incref_pool(POOL, false).expect("new");
     let shared = Shared {
         driver,
         registry,
@@ -103,7 +109,10 @@ impl Shared {
         let stream = StreamKey(random.below(2));
         let device = self.registry.device(0).expect("there");
         let outcome = match random.below(3) {
-            0 => device.allocate_in(bytes, stream, MempoolId::DEFAULT, self.context()),
+            0 => {
+                let pool = [MempoolId::DEFAULT, POOL][random.below(2)];
+                device.allocate_in(bytes, stream, pool, self.context())
+            }
             1 => {
                 // A caller that holds the interpreter's lock.
                 let _held = self.interpreter.lock();
@@ -157,6 +166,7 @@ impl Shared {
         }
         let device = self.registry.device(0).expect("there");
         device.record_history(false, 0, RecordContext::Never);
+        device.release_pool(POOL).expect("in use");
         device.empty_cache(MempoolId::DEFAULT).expect("works");
         self.registry.check_consistency().expect("consistent");
         assert!(
