@@ -242,3 +242,44 @@ impl State {
         self.count_pages(busy, unmapped, Action::SegmentUnmap, context);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::Settings;
+    use crate::driver::Driver;
+    use crate::driver::fake::FakeDriver;
+    use crate::ids::{DeviceId, StreamKey};
+
+    const PAGE: usize = 8 << 20;
+
+    #[test]
+    fn idle_memory_is_freed_only_after_its_last_use() {
+        let driver = Arc::new(FakeDriver::new(8 * PAGE));
+        let device = DeviceAllocator::new(DeviceId(0), driver.clone(), Settings::default(), 32)
+            .expect("device");
+        let physical = || {
+            let memory = driver.virtual_memory().expect("there");
+            memory.malloc_physical(DeviceId(0), PAGE, false)
+        };
+        let (over, running) = (physical().expect("fits"), physical().expect("fits"));
+        let mut state = device.state.lock();
+        let used = LastUse {
+            stream: StreamKey(0),
+            tick: state.tick + 1,
+        };
+        state.pages.put(PAGE, over, None);
+        // The latest is taken first, if it may be taken.
+        state.pages.put(PAGE, running, Some(used));
+        let freed = device.free_pages(&mut state, PAGE, 2 * PAGE);
+        assert_eq!(freed, Ok(PAGE));
+        let left: Vec<_> = state.pages.of_size(PAGE).collect();
+        assert_eq!(left, [(running, Some(used))]);
+        state.fences.complete(used.stream, used.tick);
+        let freed = device.free_pages(&mut state, PAGE, 2 * PAGE);
+        assert_eq!(freed, Ok(PAGE));
+        assert_eq!(driver.held_virtual(0).0, 0);
+    }
+}

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -272,6 +273,8 @@ impl Copy {
 
     /// Runs a suite with a fault: the test that fails, if one does.
     fn run(&self, suite: &str, fault: usize) -> Result<Option<String>> {
+        // Programs that found another fault are not tried again: each must be found from nothing.
+        forget_failures(&self.root)?;
         let mut command = Command::new("timeout");
         command
             .args(["--kill-after=10", PATIENCE])
@@ -291,6 +294,33 @@ impl Copy {
         let unnamed = || "a test that ends or never does".into();
         Ok((!success).then(|| by.unwrap_or_else(unnamed)))
     }
+}
+
+/// Removes what proptest wrote below a directory to begin with the next time.
+fn forget_failures(directory: &Path) -> Result<()> {
+    let listed = || format!("list {}", directory.display());
+    for entry in fs::read_dir(directory).with_context(listed)? {
+        let path = entry.with_context(listed)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let removed = if name == "proptest-regressions" {
+            fs::remove_dir_all(&path)
+        } else if path.is_dir() {
+            forget_failures(&path)?;
+            Ok(())
+        } else if name.ends_with("regressions") {
+            fs::remove_file(&path)
+        } else {
+            Ok(())
+        };
+        // Another worker may have been first.
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("remove {}", path.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn write_if_changed(path: &Path, bytes: &[u8]) -> Result<()> {

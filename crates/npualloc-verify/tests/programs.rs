@@ -1,4 +1,4 @@
-//! Random programs against the reference model. Shrunk failures are kept in `tests/regressions` and, where
+//! Random programs against the reference model. Shrunk failures are kept in `tests/programs.regressions` and, where
 //! they tell something, in `tests/kept.rs`.
 
 use npualloc_verify::op::{Op, Program, Setup};

@@ -70,6 +70,19 @@ struct Inner {
     fail_at: Option<(u64, i32)>,
     capturing: bool,
     aliasing_refused: bool,
+    meanwhile: Option<Meanwhile>,
+}
+
+/// What happens elsewhere while a call of a kind is under way.
+struct Meanwhile {
+    call: &'static str,
+    happens: Box<dyn FnOnce() + Send>,
+}
+
+impl std::fmt::Debug for Meanwhile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Meanwhile").field(&self.call).finish()
+    }
 }
 
 /// See the module's text. Thread-safe.
@@ -123,6 +136,13 @@ impl FakeDriver {
         self.inner.lock().aliasing_refused = true;
     }
 
+    /// During the next call of a kind (the trait's method name) `happens` is called, once: what another
+    /// thread does meanwhile. It may call the allocator, if that has released its lock for the call.
+    pub fn meanwhile(&self, call: &'static str, happens: impl FnOnce() + Send + 'static) {
+        let happens = Box::new(happens);
+        self.inner.lock().meanwhile = Some(Meanwhile { call, happens });
+    }
+
     /// Whether a planned failure has yet to happen.
     pub fn failure_is_planned(&self) -> bool {
         self.inner.lock().fail_at.is_some()
@@ -152,6 +172,11 @@ impl FakeDriver {
 
     fn enter(&self, call: &'static str) -> DriverResult<parking_lot::MutexGuard<'_, Inner>> {
         let mut inner = self.inner.lock();
+        if let Some(meanwhile) = inner.meanwhile.take_if(|planned| planned.call == call) {
+            drop(inner);
+            (meanwhile.happens)();
+            inner = self.inner.lock();
+        }
         *inner.calls.entry(call).or_default() += 1;
         let at = inner.total_calls;
         inner.total_calls += 1;

@@ -5,6 +5,7 @@ mod blocks;
 mod engine;
 mod late;
 mod limits;
+mod meanwhile;
 mod pools;
 mod records;
 mod sleep;

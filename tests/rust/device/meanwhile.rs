@@ -1,0 +1,96 @@
+//! What other streams and threads do to memory before its last use is over, or while the lock is released.
+
+use npualloc::driver::PhysicalHandle;
+
+use crate::*;
+
+fn token(stream: i64) -> StreamToken {
+    StreamToken {
+        id: stream,
+        device: 0,
+        reserved: 0,
+    }
+}
+
+/// Blocks of `sizes` MiB less the padding, on stream 0.
+fn blocks(device: &DeviceAllocator, sizes: &[usize]) -> Vec<usize> {
+    sizes
+        .iter()
+        .map(|size| device.allocate(size * MIB - 4096, S0).expect("fits"))
+        .collect()
+}
+
+/// The memory of the 26 pages from an address on.
+fn handles(driver: &FakeDriver, addr: usize) -> Vec<PhysicalHandle> {
+    let pages = (0..26).map(|page| driver.mapping(0, addr + page * 8 * MIB));
+    let mut handles: Vec<_> = pages.map(|handle| handle.expect("mapped")).collect();
+    handles.sort_unstable_by_key(|handle| handle.0);
+    handles
+}
+
+#[test]
+fn memory_that_was_joined_is_out_of_use_when_its_last_part_is() {
+    let (driver, device) = device_without_aliasing(512 * MIB);
+    let held = blocks(&device, &[64, 64, 64, 64]);
+    // A hole without memory.
+    device.deallocate(held[1]);
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    // On its left a block that is out of use; the pool, which is unknown, is only a reason to wait.
+    device.deallocate(held[0]);
+    device.empty_cache(POOL).expect("works");
+    // On its right one that is not.
+    driver.submit(token(0));
+    device.deallocate(held[2]);
+    // The hole is filled and all three are joined; 56 MiB on the right are left over.
+    assert_eq!(blocks(&device, &[136]), [held[0]]);
+    device.check_consistency().expect("consistent");
+    assert_eq!(driver.calls("event_synchronize"), 0);
+    // No more memory but what is left over, for a stream that must wait for it.
+    driver.set_others(0, 256 * MIB);
+    let syncs = driver.calls("synchronize_device");
+    device
+        .allocate(40 * MIB, StreamKey(1))
+        .expect("what is left over");
+    assert_eq!(driver.calls("event_synchronize"), 1);
+    assert_eq!(driver.calls("synchronize_device"), syncs);
+    assert_eq!(driver.progress(token(0)), (1, 1));
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn what_moves_while_the_device_is_waited_for_stays_mapped_where_it_was() {
+    let (driver, device) = device_with(256 * MIB, "expandable_segments:True");
+    let device = Arc::new(device);
+    let old = device.allocate(200 * MIB, S0).expect("fits");
+    driver.set_others(0, 48 * MIB);
+    let moved = Arc::new(std::sync::OnceLock::new());
+    device.create_or_incref_pool(POOL, false).expect("new");
+    let (other, its_driver, its_moved) = (device.clone(), driver.clone(), moved.clone());
+    driver.meanwhile("synchronize_device", move || {
+        // Freed under running work, and taken by the same stream at another address, where its work is
+        // in order behind that: the old range has no memory of its own any more.
+        its_driver.submit(token(0));
+        assert!(other.deallocate(old));
+        let addr = other.allocate_in(200 * MIB, S0, POOL, None).expect("moved");
+        // More work than the wait was for.
+        its_driver.submit(token(0));
+        its_moved.set(addr).expect("once");
+    });
+    let unmapped = driver.calls("unmap");
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    let moved = *moved.get().expect("happened");
+    device.check_consistency().expect("consistent");
+    assert_eq!(driver.calls("unmap"), unmapped, "work still runs there");
+    assert_eq!(driver.calls("release_address"), 1, "of the probe alone");
+    assert_eq!(handles(&driver, old), handles(&driver, moved));
+    // After the next wait the mapping goes, and its range with it.
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    assert_eq!(driver.mapping(0, old), None);
+    assert_eq!(driver.calls("unmap"), unmapped + 26);
+    assert_eq!(driver.calls("release_address"), 2);
+    device.check_consistency().expect("consistent");
+    assert!(device.deallocate(moved));
+    device.release_pool(POOL).expect("in use");
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    assert_eq!(driver.held_virtual(0), (0, 0));
+}
