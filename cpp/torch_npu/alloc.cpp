@@ -90,7 +90,7 @@ void* NpuAllocator::allocate_detailed(int device, size_t size, aclrtStream strea
       core().allocate_in(device, size, reinterpret_cast<std::uintptr_t>(stream), pool, context);
   deliver_trace();
   if (recording::on() && (outcome.status == Status::Ok || outcome.status == Status::OutOfMemory)) {
-    recording::allocated(core(), device, outcome.addr, size, stream);
+    recording::allocated(core(), device, outcome.addr, size, stream, pool);
   }
   check(outcome.status, outcome.code);
   report.done(outcome.addr);

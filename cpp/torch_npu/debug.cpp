@@ -13,6 +13,7 @@
 #include "driver.h"
 #include "pch.h"
 #include "python_stack.h"
+#include "recording.h"
 
 namespace npualloc::torch_npu_plugin {
 
@@ -62,6 +63,7 @@ std::int32_t settle_fn(void*, std::int32_t device) {
     std::optional<python::Released> released;
     if (python::holds_lock()) released.emplace();
     const OnDevice scope(device);
+    const recording::OwnWait own;
     c10_npu::npuSynchronizeDevice(true);
     return acl::kSuccess;
   });

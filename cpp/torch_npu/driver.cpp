@@ -10,6 +10,7 @@
 #include "host.h"
 #include "ipc.h"
 #include "npu_allocator.h"
+#include "recording.h"
 #include "soc.h"
 #include "stream_names.h"
 #include "torch_npu/csrc/core/npu/GetCANNInfo.h"
@@ -160,6 +161,7 @@ std::int32_t synchronize_device_fn(void*, std::int32_t device) {
   return guarded([&] {
     if (!runtime_is_up()) return acl::kSuccess;
     const DeviceScope scope(device);
+    const recording::OwnWait own;
     c10_npu::npuSynchronizeDevice(check_error_enabled);
     return acl::kSuccess;
   });
@@ -243,6 +245,7 @@ std::int32_t release_external_caches_fn(void*, std::int32_t device) {
   return guarded([&] {
     if (!runtime_is_up()) return acl::kSuccess;
     const DeviceScope scope(device);
+    const recording::OwnWait own;
     host::release_workspaces(device, check_error_enabled);
     return acl::kSuccess;
   });

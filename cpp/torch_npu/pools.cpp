@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "npu_allocator.h"
+#include "recording.h"
 #include "rust/cxx.h"
 
 namespace npualloc::torch_npu_plugin {
@@ -34,7 +35,11 @@ void NpuAllocator::endAllocateToPool(c10::DeviceIndex device, c10_npu::MempoolId
 
 void NpuAllocator::releasePool(c10::DeviceIndex device, c10_npu::MempoolId_t mempool_id) {
   assert_valid_device(device);
-  check(core().release_pool(device, to_ffi(mempool_id)));
+  const ffi::MempoolId pool = to_ffi(mempool_id);
+  check(core().release_pool(device, pool));
+  if (recording::on() && core().pool_use_count(device, pool).value == 0) {
+    recording::pool_released(device, pool);
+  }
   // Without a cache nobody would empty it later.
   if (force_uncached() && !core().has_captures_underway(device)) check(core().empty_cache(device));
 }

@@ -14,6 +14,7 @@
 namespace npualloc::torch_npu_plugin::recording {
 
 constinit std::atomic<const ffi::Recorder*> recorder{nullptr};
+thread_local int OwnWait::depth = 0;
 
 namespace {
 
@@ -23,7 +24,7 @@ std::mutex& switching() {
   return *mutex;
 }
 
-int first_device() {
+int current_device() {
   int device = 0;
   return c10_npu::GetDevice(&device) == ACL_ERROR_NONE ? device : 0;
 }
@@ -88,8 +89,8 @@ void start(NpuAllocator& allocator, const std::string& path) {
         "npualloc: the NPU is not initialised yet; set NPUALLOC_TRACE instead");
   }
   try {
-    auto started =
-        ffi::start_recording(allocator.core(), first_device(), rust::Str(path.data(), path.size()));
+    auto started = ffi::start_recording(allocator.core(), current_device(),
+                                        rust::Str(path.data(), path.size()));
     recorder.store(started.into_raw(), std::memory_order_release);
   } catch (const rust::Error& error) {
     throw std::runtime_error(std::string("npualloc: no trace: ") + error.what());
@@ -139,10 +140,11 @@ void follow_environment(NpuAllocator& allocator) {
 }
 
 void allocated(const ffi::Allocator& core, int device, std::uintptr_t addr, std::size_t bytes,
-               aclrtStream stream) {
+               aclrtStream stream, const ffi::MempoolId& pool) {
   if (const ffi::Recorder* current = under_way()) {
-    current->allocated(core, device, addr, bytes, reinterpret_cast<std::uintptr_t>(stream),
-                       current_stack(*current));
+    current->allocated(
+        core, addr,
+        {device, bytes, reinterpret_cast<std::uintptr_t>(stream), pool, current_stack(*current)});
   }
 }
 
@@ -160,9 +162,32 @@ void emptied(int device) {
   if (const ffi::Recorder* current = under_way()) current->emptied(device);
 }
 
-void synchronized(aclrtStream stream, bool everything) {
+void pool_released(int device, const ffi::MempoolId& pool) {
+  if (const ffi::Recorder* current = under_way()) current->pool_released(device, pool);
+}
+
+void stream_waited(aclrtStream stream) {
+  if (OwnWait::underway()) return;
   if (const ffi::Recorder* current = under_way()) {
-    current->synchronized(reinterpret_cast<std::uintptr_t>(stream), everything);
+    current->stream_waited(reinterpret_cast<std::uintptr_t>(stream));
+  }
+}
+
+void device_waited() {
+  if (OwnWait::underway()) return;
+  if (const ffi::Recorder* current = under_way()) current->device_waited(current_device());
+}
+
+void event_recorded(aclrtEvent event, aclrtStream stream) {
+  if (const ffi::Recorder* current = under_way()) {
+    current->event_recorded(reinterpret_cast<std::uintptr_t>(event),
+                            reinterpret_cast<std::uintptr_t>(stream));
+  }
+}
+
+void event_waited(aclrtEvent event) {
+  if (const ffi::Recorder* current = under_way()) {
+    current->event_waited(reinterpret_cast<std::uintptr_t>(event));
   }
 }
 

@@ -37,11 +37,29 @@ std::uint64_t stop(NpuAllocator& allocator);
 
 // No effect without a recording. `addr` is 0 where memory ran out.
 void allocated(const ffi::Allocator& core, int device, std::uintptr_t addr, std::size_t bytes,
-               aclrtStream stream);
+               aclrtStream stream, const ffi::MempoolId& pool);
 void freed(std::uintptr_t addr);
 void used(std::uintptr_t addr, aclrtStream stream);
 void emptied(int device);
-void synchronized(aclrtStream stream, bool everything);
+void pool_released(int device, const ffi::MempoolId& pool);
+void stream_waited(aclrtStream stream);
+// The current device.
+void device_waited();
+void event_recorded(aclrtEvent event, aclrtStream stream);
+void event_waited(aclrtEvent event);
+
+// While one exists, this thread's waits are the allocator's own and are not recorded.
+class OwnWait {
+ public:
+  OwnWait() { ++depth; }
+  ~OwnWait() { --depth; }
+  OwnWait(const OwnWait&) = delete;
+  OwnWait& operator=(const OwnWait&) = delete;
+  static bool underway() { return depth > 0; }
+
+ private:
+  static thread_local int depth;
+};
 
 }  // namespace recording
 }  // namespace npualloc::torch_npu_plugin

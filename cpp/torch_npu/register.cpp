@@ -145,7 +145,27 @@ const char* npualloc_trace_mark(const char* label) {
 }
 
 const char* npualloc_trace_synchronized(void* stream) {
-  return told([&](NpuAllocator&) { recording::synchronized(stream, stream == nullptr); });
+  return told([&](NpuAllocator&) {
+    if (stream == nullptr) {
+      recording::device_waited();
+    } else {
+      recording::stream_waited(stream);
+    }
+  });
+}
+
+const char* npualloc_trace_event_recorded(void* event, int device, std::int64_t stream) {
+  return told([&](NpuAllocator&) {
+    const c10::Device where(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device));
+    const c10_npu::NPUStream named(c10_npu::NPUStream::UNCHECKED,
+                                   c10::Stream(c10::Stream::UNSAFE, where, stream));
+    // Without waiting for the host task queue.
+    recording::event_recorded(event, named.stream(false));
+  });
+}
+
+const char* npualloc_trace_event_waited(void* event) {
+  return told([&](NpuAllocator&) { recording::event_waited(event); });
 }
 
 const char* npualloc_trace_stop(std::uint64_t* bytes) {

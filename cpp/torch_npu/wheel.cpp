@@ -8,6 +8,7 @@
 #include "settings.h"
 #include "wheel_log.h"
 #include "wheel_profiler.h"
+#include "wheel_waits.h"
 
 namespace npualloc::torch_npu_plugin {
 
@@ -41,6 +42,7 @@ void meet_wheel(stock::NPUAllocator* allocator) { wheel = allocator; }
 
 void follow_wheel() {
   follow_profiler();
+  follow_waits();
   if (redirect_import("libtorch_npu.so", kParseArgs, reinterpret_cast<void*>(&parse_args)) ==
       nullptr) {
     TORCH_WARN(

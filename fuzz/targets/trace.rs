@@ -12,10 +12,10 @@ fuzz_target!(|data: &[u8]| {
     };
     let mut live = Vec::new();
     let (mut bytes, mut peak) = (0, 0);
-    for event in &trace.events {
+    for (at, event) in trace.events.iter().enumerate() {
         match *event {
-            Event::Alloc { bytes: size, stream } => {
-                assert!(stream < trace.streams);
+            Event::Alloc { bytes: size, stream, pool } => {
+                assert!(stream < trace.streams && (pool as usize) <= trace.pools.len());
                 live.push(Some(size));
                 bytes += size;
                 peak = peak.max(bytes);
@@ -25,6 +25,12 @@ fuzz_target!(|data: &[u8]| {
                 assert!(live[block as usize].is_some() && stream < trace.streams);
             }
             Event::SyncStream { stream } => assert!(stream < trace.streams),
+            Event::WaitStream { stream, back } => {
+                assert!(stream < trace.streams && (back as usize) <= at);
+            }
+            Event::ReleasePool { pool } => {
+                assert!(0 < pool && (pool as usize) <= trace.pools.len());
+            }
             Event::Mark { label } => assert!((label as usize) < trace.labels.len()),
             Event::SyncDevice | Event::EmptyCache => {}
         }

@@ -54,8 +54,8 @@ class Trace:
 
 
 def watch(plugin):
-    """From now on synchronisations and optimizer steps made from Python are recorded where a recording is
-    under way."""
+    """From now on optimizer steps, and events recorded and waited for from Python, are recorded where a
+    recording is under way. The plug-in sees waits for streams and devices itself."""
     global _watching
     if _watching:
         return
@@ -63,27 +63,27 @@ def watch(plugin):
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    def synchronized(stream):
+    event_record = torch.npu.Event.record
+    event_synchronize = torch.npu.Event.synchronize
+
+    @functools.wraps(event_record)
+    def record(self, stream=None):
+        result = event_record(self, stream)
         if is_on(plugin):
-            _call(plugin, "npualloc_trace_synchronized", ctypes.c_void_p(stream))
-
-    device_synchronize = torch.npu.synchronize
-    stream_synchronize = torch.npu.Stream.synchronize
-
-    @functools.wraps(device_synchronize)
-    def synchronize(*arguments, **options):
-        result = device_synchronize(*arguments, **options)
-        synchronized(None)
+            used = torch.npu.current_stream() if stream is None else stream
+            _call(plugin, "npualloc_trace_event_recorded", ctypes.c_void_p(self.npu_event),
+                  used.device_index, ctypes.c_int64(used.stream_id))
         return result
 
-    @functools.wraps(stream_synchronize)
-    def synchronize_stream(self, *arguments, **options):
-        result = stream_synchronize(self, *arguments, **options)
-        synchronized(self.npu_stream)
+    @functools.wraps(event_synchronize)
+    def synchronize(self):
+        result = event_synchronize(self)
+        if is_on(plugin):
+            _call(plugin, "npualloc_trace_event_waited", ctypes.c_void_p(self.npu_event))
         return result
 
-    torch.npu.synchronize = synchronize
-    torch.npu.Stream.synchronize = synchronize_stream
+    torch.npu.Event.record = record
+    torch.npu.Event.synchronize = synchronize
     steps = 0
 
     def stepped(*_):

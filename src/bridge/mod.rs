@@ -186,6 +186,17 @@ pub mod ffi {
         second: u64,
     }
 
+    /// A request for memory, for a recording.
+    #[derive(Debug, Clone)]
+    struct RecordedRequest {
+        device: i32,
+        bytes: usize,
+        stream: usize,
+        pool: MempoolId,
+        /// From `add_stack`; 0: not known.
+        stack: u32,
+    }
+
     /// Reserved bytes of one private pool.
     #[derive(Debug, Clone)]
     struct PoolReserved {
@@ -445,11 +456,8 @@ pub mod ffi {
         fn allocated(
             self: &Recorder,
             allocator: &Allocator,
-            device: i32,
             addr: usize,
-            bytes: usize,
-            stream: usize,
-            stack: u32,
+            request: &RecordedRequest,
         );
         /// Makes a stack known, for `stack` of later allocations (0: not known): frames separated by tabs, the
         /// innermost first.
@@ -457,7 +465,13 @@ pub mod ffi {
         /// Before the free.
         fn freed(self: &Recorder, addr: usize);
         fn used(self: &Recorder, addr: usize, stream: usize);
-        fn synchronized(self: &Recorder, stream: usize, everything: bool);
+        fn stream_waited(self: &Recorder, stream: usize);
+        fn device_waited(self: &Recorder, device: i32);
+        /// An event of the device, by its handle, was recorded on a stream.
+        fn event_recorded(self: &Recorder, event: usize, stream: usize);
+        fn event_waited(self: &Recorder, event: usize);
+        /// A private pool lost its last user.
+        fn pool_released(self: &Recorder, device: i32, pool: MempoolId);
         fn emptied(self: &Recorder, device: i32);
         fn mark(self: &Recorder, label: &str);
         /// Writes what is left; the bytes written. Further calls have no effect.

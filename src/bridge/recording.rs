@@ -1,6 +1,7 @@
 //! A recording as C++ holds it.
 
 use super::allocator::Allocator;
+use super::ffi::{MempoolId as PoolId, RecordedRequest};
 use crate::device::DeviceAllocator;
 use crate::ids::MempoolId;
 use crate::record::{self, RecordError};
@@ -33,8 +34,14 @@ fn add_live_blocks(recorder: &record::Recorder, allocator: &Allocator, device: &
         let mut addr = segment.addr;
         for block in &segment.blocks {
             if block.allocated {
-                let capacity = || capacity(allocator, id);
-                recorder.allocated(id, addr, block.requested, segment.stream.0, 0, capacity);
+                let request = record::Request {
+                    device: id,
+                    bytes: block.requested,
+                    stream: segment.stream.0,
+                    pool: (segment.pool.first, segment.pool.second),
+                    stack: 0,
+                };
+                recorder.allocated(addr, &request, || capacity(allocator, id));
             }
             addr += block.size;
         }
@@ -42,21 +49,19 @@ fn add_live_blocks(recorder: &record::Recorder, allocator: &Allocator, device: &
 }
 
 impl Recorder {
-    pub(super) fn allocated(
-        &self,
-        allocator: &Allocator,
-        device: i32,
-        addr: usize,
-        bytes: usize,
-        stream: usize,
-        stack: u32,
-    ) {
-        let capacity = || capacity(allocator, device);
+    pub(super) fn allocated(&self, allocator: &Allocator, addr: usize, request: &RecordedRequest) {
+        let capacity = || capacity(allocator, request.device);
+        let request = record::Request {
+            device: request.device,
+            bytes: request.bytes,
+            stream: request.stream,
+            pool: (request.pool.first, request.pool.second),
+            stack: request.stack,
+        };
         if addr == 0 {
-            self.0.failed(device, bytes, stream, stack, capacity);
+            self.0.failed(&request, capacity);
         } else {
-            self.0
-                .allocated(device, addr, bytes, stream, stack, capacity);
+            self.0.allocated(addr, &request, capacity);
         }
     }
 
@@ -72,8 +77,24 @@ impl Recorder {
         self.0.used(addr, stream);
     }
 
-    pub(super) fn synchronized(&self, stream: usize, everything: bool) {
-        self.0.synchronized((!everything).then_some(stream));
+    pub(super) fn stream_waited(&self, stream: usize) {
+        self.0.stream_waited(stream);
+    }
+
+    pub(super) fn device_waited(&self, device: i32) {
+        self.0.device_waited(device);
+    }
+
+    pub(super) fn event_recorded(&self, event: usize, stream: usize) {
+        self.0.event_recorded(event, stream);
+    }
+
+    pub(super) fn event_waited(&self, event: usize) {
+        self.0.event_waited(event);
+    }
+
+    pub(super) fn pool_released(&self, device: i32, pool: PoolId) {
+        self.0.pool_released(device, (pool.first, pool.second));
     }
 
     pub(super) fn emptied(&self, device: i32) {

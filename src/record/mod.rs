@@ -8,5 +8,5 @@ mod recorder;
 mod trace_file;
 mod writer;
 
-pub use recorder::{Recorder, expand};
+pub use recorder::{Recorder, Request, expand};
 pub use trace_file::RecordError;

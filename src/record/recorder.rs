@@ -8,8 +8,26 @@ use parking_lot::Mutex;
 use super::trace_file::{RecordError, TraceFile};
 use super::writer::PIECE;
 
+/// A request for memory, as the program made it.
+#[derive(Debug, Clone, Copy)]
+pub struct Request {
+    /// Of which device.
+    pub device: i32,
+    /// How many.
+    pub bytes: usize,
+    /// The stream's handle.
+    pub stream: usize,
+    /// The private pool's id; zeros for the default pool.
+    pub pool: (u64, u64),
+    /// Number of the stack (0: not known).
+    pub stack: u32,
+}
+
 /// Bytes of a stack's frames that are kept: a line must be shorter than the reader's longest.
 const LONGEST_STACK: usize = 16 << 10;
+
+/// Events of the device that are kept in mind. A program uses a few again and again; more are forgotten.
+const MOST_EVENTS: usize = 1 << 16;
 
 /// The path meant by a text: `%p` is the process, `%r` its rank (`RANK`, else 0).
 pub fn expand(text: &str, rank: Option<&str>) -> PathBuf {
@@ -34,6 +52,8 @@ struct State {
     files: Vec<(i32, TraceFile)>,
     /// Blocks alive by address: device's position in `files`, number.
     alive: HashMap<usize, (usize, u32)>,
+    /// By the device's events that were recorded: position in `files`, stream, events written before.
+    events: HashMap<usize, (usize, usize, u64)>,
     /// Frames of the stacks, separated by tabs; number 0 is the one that is unknown.
     stacks: Vec<String>,
     failure: Option<RecordError>,
@@ -52,6 +72,7 @@ impl Recorder {
                 path: path.to_owned(),
                 files: vec![(device, first)],
                 alive: HashMap::new(),
+                events: HashMap::new(),
                 stacks: vec![String::new()],
                 failure: None,
                 finished: false,
@@ -73,20 +94,12 @@ impl Recorder {
         (state.stacks.len() - 1) as u32
     }
 
-    /// A block was handed out, to the owner of the stack of that number (0: not known). `capacity` is asked when the device is used for the first time.
-    pub fn allocated(
-        &self,
-        device: i32,
-        addr: usize,
-        bytes: usize,
-        stream: usize,
-        stack: u32,
-        capacity: impl FnOnce() -> u64,
-    ) {
+    /// A block was handed out. `capacity` is asked when the device is used for the first time.
+    pub fn allocated(&self, addr: usize, request: &Request, capacity: impl FnOnce() -> u64) {
         let mut state = self.state.lock();
-        if let Some(file) = state.file(device, capacity) {
-            let stack = state.stack_in(file, stack);
-            let number = state.files[file].1.allocated(bytes, stream, stack);
+        if let Some(file) = state.file(request.device, capacity) {
+            let stack = state.stack_in(file, request.stack);
+            let number = state.files[file].1.allocated(request, stack);
             if addr != 0 {
                 state.alive.insert(addr, (file, number));
             }
@@ -95,21 +108,14 @@ impl Recorder {
     }
 
     /// A request failed: it is in the trace as an allocation freed at once, after a marker.
-    pub fn failed(
-        &self,
-        device: i32,
-        bytes: usize,
-        stream: usize,
-        stack: u32,
-        capacity: impl FnOnce() -> u64,
-    ) {
+    pub fn failed(&self, request: &Request, capacity: impl FnOnce() -> u64) {
         let mut state = self.state.lock();
-        if let Some(file) = state.file(device, capacity) {
-            let stack = state.stack_in(file, stack);
+        if let Some(file) = state.file(request.device, capacity) {
+            let stack = state.stack_in(file, request.stack);
             let trace = &mut state.files[file].1;
-            trace.line(format_args!("m out of memory: {bytes} bytes"));
-            let number = trace.allocated(bytes, stream, stack);
-            trace.line(format_args!("f {number}"));
+            trace.event(format_args!("m out of memory: {} bytes", request.bytes));
+            let number = trace.allocated(request, stack);
+            trace.event(format_args!("f {number}"));
             state.flush(file, true);
         }
     }
@@ -118,7 +124,7 @@ impl Recorder {
     pub fn freed(&self, addr: usize) {
         let mut state = self.state.lock();
         if let Some((file, number)) = state.alive.remove(&addr) {
-            state.files[file].1.line(format_args!("f {number}"));
+            state.files[file].1.event(format_args!("f {number}"));
             state.flush(file, false);
         }
     }
@@ -129,25 +135,61 @@ impl Recorder {
         if let Some((file, number)) = state.alive.get(&addr).copied() {
             let trace = &mut state.files[file].1;
             let stream = trace.stream(stream);
-            trace.line(format_args!("u {number} {stream}"));
+            trace.event(format_args!("u {number} {stream}"));
             state.flush(file, false);
         }
     }
 
-    /// A stream, or everything, was waited for.
-    pub fn synchronized(&self, stream: Option<usize>) {
+    /// A device was waited for.
+    pub fn device_waited(&self, device: i32) {
         let mut state = self.state.lock();
-        for file in 0..state.files.len() {
-            let trace = &mut state.files[file].1;
-            match stream {
-                None => trace.line(format_args!("s *")),
-                Some(handle) => {
-                    // A stream that allocated nothing says nothing.
-                    if let Some(number) = trace.streams.get(&handle).copied() {
-                        trace.line(format_args!("s {number}"));
-                    }
-                }
+        if let Some(file) = state.known(device) {
+            state.files[file].1.event(format_args!("s *"));
+            state.flush(file, false);
+        }
+    }
+
+    /// A stream was waited for. One that allocated nothing says nothing.
+    pub fn stream_waited(&self, stream: usize) {
+        let mut state = self.state.lock();
+        if let Some((file, number)) = state.stream(stream) {
+            state.files[file].1.event(format_args!("s {number}"));
+            state.flush(file, false);
+        }
+    }
+
+    /// An event of the device was recorded on a stream.
+    pub fn event_recorded(&self, event: usize, stream: usize) {
+        let mut state = self.state.lock();
+        if state.events.len() >= MOST_EVENTS {
+            state.events.clear();
+        }
+        match state.stream(stream) {
+            Some((file, number)) => {
+                let written = state.files[file].1.events;
+                state.events.insert(event, (file, number, written));
             }
+            None => drop(state.events.remove(&event)),
+        }
+    }
+
+    /// An event of the device was waited for.
+    pub fn event_waited(&self, event: usize) {
+        let mut state = self.state.lock();
+        if let Some((file, stream, written)) = state.events.get(&event).copied()
+            && let Some((_, trace)) = state.files.get_mut(file)
+        {
+            let back = trace.events - written;
+            trace.event(format_args!("w {stream} {back}"));
+            state.flush(file, false);
+        }
+    }
+
+    /// A private pool lost its last user.
+    pub fn pool_released(&self, device: i32, pool: (u64, u64)) {
+        let mut state = self.state.lock();
+        if let Some(file) = state.known(device) {
+            state.files[file].1.pool_released(pool);
             state.flush(file, false);
         }
     }
@@ -155,8 +197,8 @@ impl Recorder {
     /// Cached memory was given back.
     pub fn emptied(&self, device: i32) {
         let mut state = self.state.lock();
-        if let Some(file) = state.files.iter().position(|(known, _)| *known == device) {
-            state.files[file].1.line(format_args!("e"));
+        if let Some(file) = state.known(device) {
+            state.files[file].1.event(format_args!("e"));
             state.flush(file, false);
         }
     }
@@ -170,7 +212,7 @@ impl Recorder {
             .collect();
         let mut state = self.state.lock();
         for file in 0..state.files.len() {
-            state.files[file].1.line(format_args!("m {label}"));
+            state.files[file].1.event(format_args!("m {label}"));
             state.flush(file, false);
         }
     }
@@ -186,6 +228,7 @@ impl Recorder {
             state.flush(file, true);
         }
         state.alive = HashMap::new();
+        state.events = HashMap::new();
         let mut total = 0;
         for (_, file) in std::mem::take(&mut state.files) {
             match file.writer.finish() {
@@ -201,12 +244,23 @@ impl Recorder {
 }
 
 impl State {
+    /// The position of the file of a device that was used already.
+    fn known(&self, device: i32) -> Option<usize> {
+        self.files.iter().position(|(known, _)| *known == device)
+    }
+
+    /// A stream's file, and its number there.
+    fn stream(&self, handle: usize) -> Option<(usize, usize)> {
+        let mut files = self.files.iter().enumerate();
+        files.find_map(|(file, (_, trace))| Some((file, *trace.streams.get(&handle)?)))
+    }
+
     /// The position of the device's file.
     fn file(&mut self, device: i32, capacity: impl FnOnce() -> u64) -> Option<usize> {
         if self.finished {
             return None;
         }
-        let known = self.files.iter().position(|(known, _)| *known == device);
+        let known = self.known(device);
         if known.is_some() {
             return known;
         }
@@ -244,123 +298,5 @@ impl State {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use flate2::read::MultiGzDecoder;
-    use std::io::Read;
-
-    fn text(path: &Path) -> String {
-        let mut text = String::new();
-        MultiGzDecoder::new(std::fs::File::open(path).expect("there"))
-            .read_to_string(&mut text)
-            .expect("readable");
-        text
-    }
-
-    fn directory() -> PathBuf {
-        let unique = std::thread::current()
-            .name()
-            .unwrap_or("t")
-            .replace(':', "_");
-        let path = std::env::temp_dir().join(format!("{unique}_{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a directory");
-        path
-    }
-
-    #[test]
-    fn calls_become_lines() {
-        let directory = directory();
-        let path = directory.join("t.gz");
-        let recorder = Recorder::start(&path, 0, 4096).expect("started");
-        recorder.mark("step\n0");
-        recorder.allocated(0, 0x1000, 512, 77, 0, || 0);
-        recorder.allocated(0, 0x2000, 100, 88, 0, || 0);
-        recorder.used(0x1000, 88);
-        recorder.used(0x9000, 88);
-        recorder.freed(0x1000);
-        recorder.freed(0x1000);
-        recorder.synchronized(Some(88));
-        recorder.synchronized(Some(99));
-        recorder.synchronized(None);
-        recorder.allocated(1, 0x3000, 7, 88, 0, || 99);
-        recorder.emptied(0);
-        recorder.failed(0, 1 << 40, 77, 0, || 0);
-        assert!(recorder.finish().expect("written") > 0);
-        recorder.allocated(0, 0x4000, 1, 77, 0, || 0);
-        assert_eq!(
-            text(&path),
-            "# npualloc-trace v1\n# capacity 4096\nm step 0\na 0 512 0\na 1 100 1\nu 0 1\nf 0\ns 1\n\
-             s *\ne\nm out of memory: 1099511627776 bytes\na 2 1099511627776 0\nf 2\n"
-        );
-        assert_eq!(
-            text(&directory.join("t.gz.npu1")),
-            "# npualloc-trace v1\n# capacity 99\na 0 7 0\n"
-        );
-        std::fs::remove_dir_all(directory).expect("removed");
-    }
-
-    #[test]
-    fn a_stack_is_written_once_to_each_file_that_needs_it() {
-        let directory = directory();
-        let path = directory.join("t.gz");
-        let recorder = Recorder::start(&path, 0, 0).expect("started");
-        let (one, two) = (
-            recorder.add_stack("f a.py:1\tg\nb.py:2"),
-            recorder.add_stack("h"),
-        );
-        recorder.allocated(0, 0x1000, 1, 7, two, || 0);
-        recorder.allocated(0, 0x2000, 2, 7, one, || 0);
-        recorder.allocated(0, 0x3000, 3, 7, two, || 0);
-        recorder.allocated(1, 0x4000, 4, 7, one, || 0);
-        recorder.allocated(1, 0x5000, 5, 7, 99, || 0);
-        recorder.finish().expect("written");
-        assert_eq!(
-            text(&path),
-            "# npualloc-trace v1\nk h\na 0 1 0 1\nk f a.py:1\tg b.py:2\na 1 2 0 2\na 2 3 0 1\n"
-        );
-        assert_eq!(
-            text(&directory.join("t.gz.npu1")),
-            "# npualloc-trace v1\nk f a.py:1\tg b.py:2\na 0 4 0 1\na 1 5 0\n"
-        );
-        std::fs::remove_dir_all(directory).expect("removed");
-    }
-
-    #[test]
-    fn threads_lose_nothing_when_the_buffers_are_full() {
-        let directory = directory();
-        let path = directory.join("t.gz");
-        let recorder = Recorder::start(&path, 0, 0).expect("started");
-        const EACH: usize = 300_000;
-        std::thread::scope(|scope| {
-            for thread in 0..2 {
-                let recorder = &recorder;
-                scope.spawn(move || {
-                    for round in 0..EACH {
-                        let addr = 16 * (1 + thread * EACH + round);
-                        recorder.allocated(0, addr, 512, 7, 0, || 0);
-                        recorder.freed(addr);
-                    }
-                });
-            }
-        });
-        recorder.finish().expect("written");
-        let text = text(&path);
-        assert_eq!(
-            text.lines().filter(|line| line.starts_with("a ")).count(),
-            2 * EACH
-        );
-        assert_eq!(
-            text.lines().filter(|line| line.starts_with("f ")).count(),
-            2 * EACH
-        );
-        std::fs::remove_dir_all(directory).expect("removed");
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_made_is_an_error() {
-        let error = Recorder::start(Path::new("/no/such/place"), 0, 0).unwrap_err();
-        assert!(error.to_string().starts_with("/no/such/place: "));
-        let path = expand("a.%r.%p", Some("3"));
-        assert_eq!(path, PathBuf::from(format!("a.3.{}", std::process::id())));
-    }
-}
+#[path = "recorder_tests.rs"]
+mod tests;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use super::recorder::Request;
 use super::writer::{PIECE, Writer};
 
 /// A file could not be written.
@@ -22,6 +23,11 @@ pub struct TraceFile {
     pub writer: Writer,
     pub text: Vec<u8>,
     next: u32,
+    /// Events written.
+    pub events: u64,
+    /// Private pools with users by their ids, numbered from 1 as they appear.
+    pools: HashMap<(u64, u64), usize>,
+    next_pool: usize,
     /// Streams by their handles, numbered as they appear.
     pub streams: HashMap<usize, usize>,
     /// Numbers of the stacks in this file, by their numbers in the recording; 0 = not in it yet.
@@ -40,6 +46,9 @@ impl TraceFile {
             writer,
             text: Vec::with_capacity(PIECE + 256),
             next: 0,
+            events: 0,
+            pools: HashMap::new(),
+            next_pool: 0,
             streams: HashMap::new(),
             stacks: Vec::new(),
             next_stack: 0,
@@ -51,7 +60,13 @@ impl TraceFile {
         Ok(file)
     }
 
-    pub fn line(&mut self, text: std::fmt::Arguments<'_>) {
+    /// A line that the reader counts.
+    pub fn event(&mut self, text: std::fmt::Arguments<'_>) {
+        self.events += 1;
+        self.line(text);
+    }
+
+    fn line(&mut self, text: std::fmt::Arguments<'_>) {
         // Writing to memory does not fail.
         let _ = writeln!(self.text, "{text}");
     }
@@ -61,16 +76,38 @@ impl TraceFile {
         *self.streams.entry(handle).or_insert(next)
     }
 
-    pub fn allocated(&mut self, bytes: usize, stream: usize, stack: u32) -> u32 {
+    pub fn allocated(&mut self, request: &Request, stack: u32) -> u32 {
         let number = self.next;
         self.next += 1;
-        let stream = self.stream(stream);
-        if stack == 0 {
-            self.line(format_args!("a {number} {bytes} {stream}"));
-        } else {
-            self.line(format_args!("a {number} {bytes} {stream} {stack}"));
+        let stream = self.stream(request.stream);
+        let bytes = request.bytes;
+        match (self.pool_number(request.pool), stack) {
+            (0, 0) => self.event(format_args!("a {number} {bytes} {stream}")),
+            (0, _) => self.event(format_args!("a {number} {bytes} {stream} {stack}")),
+            (pool, _) => self.event(format_args!("a {number} {bytes} {stream} {stack} {pool}")),
         }
         number
+    }
+
+    /// The number here of a private pool, which is written when it is new here; 0 for the default pool.
+    fn pool_number(&mut self, id: (u64, u64)) -> usize {
+        if id == (0, 0) {
+            return 0;
+        }
+        if let Some(number) = self.pools.get(&id) {
+            return *number;
+        }
+        self.next_pool += 1;
+        self.pools.insert(id, self.next_pool);
+        self.line(format_args!("p {} {}", id.0, id.1));
+        self.next_pool
+    }
+
+    /// A private pool lost its last user. When its id is used again, that is another pool.
+    pub fn pool_released(&mut self, id: (u64, u64)) {
+        if let Some(number) = self.pools.remove(&id) {
+            self.event(format_args!("d {number}"));
+        }
     }
 
     /// The number here of the recording's stack, which is written when it is new here.

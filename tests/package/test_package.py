@@ -186,9 +186,81 @@ def test_a_trace_holds_what_the_program_asked_for(environment, tmp_path):
     # The weight was there before.
     assert lines[2:5] == [f"a 0 {4 << 20} 0", "m begin", "a 1 5000 0"]
     assert "u 1 1" in lines and "f 1" in lines and "m step 1" in lines
-    assert "s *" in lines
+    assert lines.count("s 1") == lines.count("s *") == 1
+    assert lines.index("u 1 1") < lines.index("s 1") < lines.index("m step 1") < lines.index("s *")
     assert lines.index("u 1 1") < lines.index("f 1")
     assert not any(line.split()[2:3] == ["6000"] for line in lines)
+
+
+def test_a_trace_has_what_torch_npu_waits_for(environment, tmp_path):
+    path = str(tmp_path / "t.gz")
+    code = TRAIN + (
+        f"with npualloc.trace({path!r}):\n"
+        "    npualloc.mark('item')\n"
+        "    weight[0].item()\n"
+        "    npualloc.mark('copy')\n"
+        "    weight[:4].cpu()\n"
+        "    npualloc.mark('device')\n"
+        "    torch.npu.synchronize()\n"
+        "    npualloc.mark('no wait')\n"
+        "    weight.data.add_(1)\n"
+        "    npualloc.mark('own')\n"
+        "    torch.npu.empty_cache()\n"
+        "    npualloc.mark('end')\n"
+    ) + READ.format(path=path) + "print(lines)\n"
+    lines = answer(environment, code)
+    marks = [lines.index(f"m {name}") for name in ("item", "copy", "device", "no wait", "own", "end")]
+    phases = [lines[a + 1:b] for a, b in zip(marks, marks[1:])]
+    waits = [[line for line in phase if line[0] in "swe"] for phase in phases]
+    assert waits == [["s 0"], ["s 0"], ["s *"], [], ["e"]], phases
+
+
+def test_a_trace_has_the_events_that_python_waits_for(environment, tmp_path):
+    path = str(tmp_path / "t.gz")
+    code = TRAIN + (
+        "event, other = torch.npu.Event(), torch.npu.Event()\n"
+        f"with npualloc.trace({path!r}):\n"
+        "    npualloc.mark('begin')\n"
+        "    one = torch.empty(5000, dtype=torch.uint8, device='npu')\n"
+        "    event.record()\n"
+        "    two = torch.empty(6000, dtype=torch.uint8, device='npu')\n"
+        "    event.synchronize()\n"
+        "    event.synchronize()\n"
+        "    with torch.npu.stream(side):\n"
+        "        three = torch.empty(7000, dtype=torch.uint8, device='npu')\n"
+        "    side.record_event(other)\n"
+        "    other.synchronize()\n"
+        "    npualloc.mark('end')\n"
+    ) + READ.format(path=path) + "print(lines)\n"
+    lines = answer(environment, code)
+    lines = lines[lines.index("m begin") + 1:lines.index("m end")]
+    assert lines == ["a 1 5000 0", "a 2 6000 0", "w 0 1", "w 0 2", "a 3 7000 1", "w 1 0"]
+
+
+def test_a_trace_has_private_pools(environment, tmp_path):
+    path = str(tmp_path / "t.gz")
+    code = TRAIN + (
+        "pool = torch.npu.MemPool()\n"
+        "def inside(size):\n"
+        "    with torch.npu.use_mem_pool(pool):\n"
+        "        return torch.empty(size, dtype=torch.uint8, device='npu')\n"
+        "before = inside(4000)\n"
+        f"with npualloc.trace({path!r}):\n"
+        "    npualloc.mark('begin')\n"
+        "    one = inside(5000)\n"
+        "    two = torch.empty(6000, dtype=torch.uint8, device='npu')\n"
+        "    identity = pool.id\n"
+        "    del pool, one, before\n"
+        "    npualloc.mark('end')\n"
+    ) + READ.format(path=path) + "print({'id': identity, 'lines': lines})\n"
+    value = answer(environment, code)
+    lines = value["lines"]
+    first, second = value["id"]
+    at = lines.index(f"p {first} {second}")
+    assert lines[at + 1].endswith(" 4000 0 0 1"), lines
+    # Torch empties the cache when a pool dies.
+    assert lines[lines.index("m begin") + 1:lines.index("m end")] == [
+        "a 2 5000 0 0 1", "a 3 6000 0", "d 1", "e", "f 2", lines[at + 1].replace("a", "f").split(" 4000")[0]]
 
 
 def stacks(lines):

@@ -3,9 +3,10 @@
 //! A snapshot holds the last so many trace entries of each device and the blocks there are at the end.
 //! What was alive before the first entry is known from being freed later, or from being there at the end
 //! without an entry: such blocks are allocated first. A block counts as freed when it became reusable, so
-//! the uses by other streams, which no entry tells, have their effect without being named.
+//! the uses by other streams, which no entry tells, have their effect without being named. A private pool
+//! counts as released after its last free if nothing at the end is its.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use npualloc_replay::trace::{Event, Trace};
 
@@ -29,7 +30,7 @@ pub enum SnapshotError {
         count: usize,
     },
     /// Sizes that no device has.
-    #[error("the snapshot holds more than 1 EiB, or more streams than a device has")]
+    #[error("the snapshot holds more than 1 EiB, or more streams or pools than a device has")]
     Absurd,
 }
 
@@ -95,6 +96,10 @@ pub fn convert(
     for entry in entries.unwrap_or(&none) {
         converter.add(*entry);
     }
+    let kept =
+        segments_of(device).filter_map(|segment| converter.id_in(segment, "segment_pool_id"));
+    let kept = kept.collect();
+    converter.release_pools(&kept);
     converter.finish()
 }
 
@@ -103,8 +108,12 @@ struct Converter<'a> {
     converted: Converted,
     /// Streams by their handles, numbered as they appear.
     streams: HashMap<u64, u32>,
-    /// Blocks alive by address.
-    alive: HashMap<u64, (u32, u64)>,
+    /// Private pools by their ids, numbered from 1 as they appear; and the event behind the last free of
+    /// each.
+    pools: HashMap<(u64, u64), u16>,
+    last_frees: Vec<usize>,
+    /// Blocks alive by address: number, bytes, pool.
+    alive: HashMap<u64, (u32, u64, u16)>,
     bytes: u64,
     /// Stacks by the list of their frames, and by their text.
     by_frames: HashMap<u32, u32>,
@@ -118,6 +127,8 @@ impl<'a> Converter<'a> {
             heap,
             converted: Converted::default(),
             streams: HashMap::new(),
+            pools: HashMap::new(),
+            last_frees: Vec::new(),
             alive: HashMap::new(),
             bytes: 0,
             by_frames: HashMap::new(),
@@ -160,13 +171,15 @@ impl<'a> Converter<'a> {
                 {
                     let asked = self.heap.number(*block, "requested_size").or(Some(size));
                     let stream = self.heap.bits(segment, "stream").unwrap_or(0);
-                    self.allocate(addr, asked.unwrap_or(0), stream, *block);
+                    let pool = self.pool(segment, "segment_pool_id");
+                    self.allocate(addr, asked.unwrap_or(0), (stream, pool), *block);
                 }
             }
         }
         for (entry, addr, size) in early {
             let stream = self.heap.bits(entry, "stream").unwrap_or(0);
-            self.allocate(addr, size.unwrap_or(0), stream, Value::None);
+            let pool = self.pool(entry, "pool_id");
+            self.allocate(addr, size.unwrap_or(0), (stream, pool), Value::None);
         }
         if !self.converted.trace.events.is_empty() {
             self.mark("the recorded history begins");
@@ -184,7 +197,8 @@ impl<'a> Converter<'a> {
             Some("alloc") => {
                 let size = self.heap.number(entry, "size").unwrap_or(0);
                 let stream = self.heap.bits(entry, "stream").unwrap_or(0);
-                self.allocate(addr, size, stream, entry);
+                let pool = self.pool(entry, "pool_id");
+                self.allocate(addr, size, (stream, pool), entry);
             }
             Some("free_completed") => self.free(addr),
             Some("oom") => self.mark("out of memory in the recorded run"),
@@ -199,14 +213,65 @@ impl<'a> Converter<'a> {
         trace.events.push(Event::Mark { label });
     }
 
-    fn allocate(&mut self, addr: u64, bytes: u64, stream: u64, described: Value) {
+    /// A pool's id under a key; `None` for the default pool.
+    fn id_in(&self, described: Value, key: &str) -> Option<(u64, u64)> {
+        let id = self.heap.list(self.heap.get(described, key)?)?;
+        let [Value::Int(first), Value::Int(second)] = *id else {
+            return None;
+        };
+        let id = (first.cast_unsigned(), second.cast_unsigned());
+        (id != (0, 0)).then_some(id)
+    }
+
+    /// The number of a pool, 0 for the default one.
+    fn pool(&mut self, described: Value, key: &str) -> u16 {
+        let Some(id) = self.id_in(described, key) else {
+            return 0;
+        };
+        if let Some(number) = self.pools.get(&id) {
+            return *number;
+        }
+        let Ok(number) = u16::try_from(self.pools.len() + 1) else {
+            self.absurd = true;
+            return 0;
+        };
+        self.pools.insert(id, number);
+        self.last_frees.push(0);
+        self.converted.trace.pools.push(id);
+        number
+    }
+
+    /// Pools of which there is nothing at the end, neither a live block nor one of the segments `kept`.
+    fn release_pools(&mut self, kept: &HashSet<(u64, u64)>) {
+        let used: HashSet<u16> = self.alive.values().map(|(_, _, pool)| *pool).collect();
+        let mut gone: Vec<(usize, u16)> = self
+            .pools
+            .iter()
+            .filter(|(id, number)| !kept.contains(*id) && !used.contains(*number))
+            .map(|(_, number)| (self.last_frees[*number as usize - 1], *number))
+            .collect();
+        gone.sort_unstable();
+        let events = &mut self.converted.trace.events;
+        let mut all = Vec::with_capacity(events.len() + gone.len());
+        let mut gone = gone.into_iter().peekable();
+        for (at, event) in std::mem::take(events).into_iter().enumerate() {
+            while let Some((_, pool)) = gone.next_if(|(behind, _)| *behind <= at) {
+                all.push(Event::ReleasePool { pool });
+            }
+            all.push(event);
+        }
+        all.extend(gone.map(|(_, pool)| Event::ReleasePool { pool }));
+        *events = all;
+    }
+
+    fn allocate(&mut self, addr: u64, bytes: u64, (stream, pool): (u64, u16), described: Value) {
         // An entry may be lost; what is at an address now replaces what was.
         self.free(addr);
         let next = self.streams.len() as u32;
         let stream = *self.streams.entry(stream).or_insert(next);
         let stack = self.stack(described);
         let trace = &mut self.converted.trace;
-        self.alive.insert(addr, (trace.blocks, bytes));
+        self.alive.insert(addr, (trace.blocks, bytes, pool));
         self.absurd |= bytes >= ONE_EXBIBYTE
             || self.bytes.saturating_add(bytes) >= ONE_EXBIBYTE
             || stream as usize >= MAX_STREAMS;
@@ -214,14 +279,22 @@ impl<'a> Converter<'a> {
         trace.peak_live = trace.peak_live.max(self.bytes);
         trace.blocks += 1;
         trace.streams = trace.streams.max(stream + 1);
-        trace.events.push(Event::Alloc { bytes, stream });
+        trace.events.push(Event::Alloc {
+            bytes,
+            stream,
+            pool,
+        });
         self.converted.stack_of.push(stack);
     }
 
     fn free(&mut self, addr: u64) {
-        if let Some((block, bytes)) = self.alive.remove(&addr) {
+        if let Some((block, bytes, pool)) = self.alive.remove(&addr) {
             self.bytes = self.bytes.saturating_sub(bytes);
-            self.converted.trace.events.push(Event::Free { block });
+            let events = &mut self.converted.trace.events;
+            events.push(Event::Free { block });
+            if let Some(at) = (pool as usize).checked_sub(1) {
+                self.last_frees[at] = events.len();
+            }
         }
     }
 

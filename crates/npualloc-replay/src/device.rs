@@ -67,6 +67,26 @@ impl SimDevice {
         let _ = self.sim.lock().sync_device(DEVICE, CallKind::Launch);
     }
 
+    /// A mark on a stream, which [`Self::wait_for`] waits for.
+    pub fn mark(&self, stream: u32) -> u64 {
+        let mut sim = self.sim.lock();
+        let stream = self.streams[stream as usize];
+        let event = sim.add_event(DEVICE, 0, true).unwrap_or(0);
+        let _ = sim.record(event, stream);
+        event
+    }
+
+    /// Waits for what a stream had been given when it was marked, as the traced program did.
+    pub fn wait_for(&self, mark: u64) {
+        let mut sim = self.sim.lock();
+        let _ = sim.sync_event(mark, CallKind::Launch);
+    }
+
+    /// A mark is not needed any more.
+    pub fn forget(&self, mark: u64) {
+        let _ = self.sim.lock().destroy_event(mark);
+    }
+
     /// Reads the simulator.
     pub fn with_sim<T>(&self, read: impl FnOnce(&mut Sim) -> T) -> T {
         read(&mut self.sim.lock())

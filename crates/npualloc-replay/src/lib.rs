@@ -11,6 +11,8 @@
 //! With the feature `core` (default), the Rust core alone, without torch_npu:
 //!
 //! - [`device`]: the simulated device as the allocator's driver.
+//! - [`marks`]: the places of the trace that it waits for later.
+//! - [`pools`]: the trace's private pools in that allocator.
 //! - [`replay`]: one trace on one allocator: what it reserved, what it asked of the driver, how long
 //!   the host waited.
 //! - [`search`]: the smallest capacity on which a trace completes.
@@ -18,7 +20,11 @@
 pub mod cases;
 #[cfg(feature = "core")]
 pub mod device;
+#[cfg(feature = "core")]
+pub mod marks;
 pub mod packing;
+#[cfg(feature = "core")]
+pub mod pools;
 #[cfg(feature = "core")]
 pub mod replay;
 #[cfg(feature = "core")]

@@ -14,10 +14,12 @@ use npualloc::config::Settings;
 use npualloc::device::DeviceAllocator;
 use npualloc::driver::StreamToken;
 use npualloc::error::{AllocError, OomReport};
-use npualloc::ids::{DeviceId, StreamKey};
+use npualloc::ids::{DeviceId, MempoolId};
 use serde::Serialize;
 
 use crate::device::SimDevice;
+use crate::marks::Marks;
+use crate::pools::Pools;
 use crate::trace::{Event, Trace};
 
 /// Tasks that the host is ahead of the device.
@@ -119,18 +121,25 @@ pub fn replay_observed(
     let device = Arc::new(SimDevice::new(config, trace.streams));
     let allocator = DeviceAllocator::new(DeviceId(0), device.clone(), setup.settings.clone(), PAD)?;
     let mut blocks: Vec<(usize, u64, u32)> = Vec::with_capacity(trace.blocks as usize);
+    let mut pools = Pools::new(&trace.pools);
+    let mut marks = Marks::new(&trace.events);
     let mut outcome = Outcome::default();
     let mut watermark = 0;
     observer.begin(&allocator);
     let begin = Instant::now();
     for (at, event) in trace.events.iter().enumerate() {
         let mut given = 0;
+        marks.before(at, &device);
         match *event {
-            Event::Alloc { bytes, stream } => {
+            Event::Alloc {
+                bytes,
+                stream,
+                pool,
+            } => {
                 let addr = if bytes == 0 {
                     0
                 } else {
-                    match allocator.allocate(bytes as usize, StreamKey(stream as usize)) {
+                    match pools.allocate(&allocator, pool, bytes as usize, stream) {
                         Ok(addr) => addr,
                         Err(AllocError::OutOfMemory(report) | AllocError::Rejected(report)) => {
                             outcome.out_of_memory_at = Some(at);
@@ -162,7 +171,9 @@ pub fn replay_observed(
             }
             Event::SyncStream { stream } => device.sync_stream(stream),
             Event::SyncDevice => device.sync_device(),
-            Event::EmptyCache => allocator.empty_cache(npualloc::ids::MempoolId::DEFAULT)?,
+            Event::WaitStream { stream, back } => marks.wait(at - back as usize, stream, &device),
+            Event::EmptyCache => allocator.empty_cache(MempoolId::DEFAULT)?,
+            Event::ReleasePool { pool } => pools.release(&allocator, pool)?,
             Event::Mark { .. } => {}
         }
         observer.after(at, event, given, &allocator);

@@ -6,11 +6,12 @@ import os
 import pickle
 import re
 import tempfile
+import time
 
 import torch
 from torch.cuda import _memory_viz
 
-from scenarios.common import MIB, allocate
+from scenarios.common import GIB, MIB, allocate, caught, stats
 
 
 def busy():
@@ -81,6 +82,56 @@ def dump():
         "structure": structure(taken),
         "files": others,
         "kept": len(keep),
+    }
+
+
+def dump_on_oom(failures=1, missing=False):
+    """What OOM_SNAPSHOT_ENABLE makes of a program that runs out of memory."""
+    with tempfile.TemporaryDirectory() as place:
+        os.environ["OOM_SNAPSHOT_PATH"] = place + ("/none" if missing else "")
+        keep = [allocate(700), allocate(3 * MIB), allocate(40 * MIB)]
+        allocate(80 * MIB)
+        del keep[1]
+        errors = []
+        for _ in range(failures):
+            if errors:
+                # The names of the files have seconds.
+                time.sleep(1.1)
+            errors.append(caught(run_out))
+        files = sorted(os.listdir(place))
+        taken = []
+        for name in files:
+            if name.endswith(".pickle"):
+                with open(os.path.join(place, name), "rb") as file:
+                    taken.append(pickle.load(file))
+    names = [re.sub(r"\d{14}", "TIME", name.replace(str(os.getpid()), "PID")) for name in files]
+    return {
+        "files": names,
+        "taken": [told(one) for one in taken],
+        "structure": [structure(one) for one in taken],
+        "errors": [[e["types"], e["line"]] for e in errors],
+        "messages": [e["message"] for e in errors],
+        "after": [allocate(5 * MIB).nbytes, stats()["num_ooms"], len(keep)],
+        "history": len((torch.npu.memory._snapshot()["device_traces"] or [[]])[0]),
+    }
+
+
+def run_out():
+    """More than the device has."""
+    return allocate(2 * GIB)
+
+
+def told(taken):
+    """A snapshot without addresses: its entries and blocks, with the functions of this file they come from."""
+    def own(thing):
+        return [f["name"] for f in thing.get("frames", []) if f["filename"].endswith("reports.py")]
+    return {
+        "entries": [[e["action"], e["size"], own(e)] for trace in taken["device_traces"] for e in trace],
+        "segments": [
+            [s["total_size"], s["allocated_size"], s["active_size"],
+             [[b["size"], b["requested_size"], b["state"], own(b)] for b in s["blocks"]]]
+            for s in sorted(taken["segments"], key=lambda s: s["address"])
+        ],
     }
 
 

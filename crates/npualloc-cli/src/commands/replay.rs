@@ -18,6 +18,7 @@ struct Report {
     workload: String,
     events: usize,
     peak_live: u64,
+    private_pools: usize,
     capacity: u64,
     runs: Vec<Run>,
 }
@@ -59,6 +60,7 @@ pub fn run(arguments: &ReplayArgs, output: Output) -> Result<Verdict> {
         workload: trace.workload.clone(),
         events: trace.events.len(),
         peak_live: trace.peak_live,
+        private_pools: trace.pools.len(),
         capacity,
         runs,
     };

@@ -33,7 +33,7 @@ pub fn run(arguments: &ReportArgs, output: Output) -> Result<Verdict> {
     let trace = &recording.trace;
     let capacity = runs::capacity(arguments.capacity, trace)?;
     let bar = output.progress("replaying", 1);
-    let mut collector = Collector::new(&trace.events);
+    let mut collector = Collector::new(trace);
     let setup = runs::setup(settings, capacity);
     let outcome =
         replay_observed(trace, &setup, &mut collector).map_err(|source| Error::Replay {

@@ -6,8 +6,9 @@ use npualloc::device::{DeviceAllocator, SegmentInfo};
 use npualloc::error::OomReport;
 use npualloc::history::Action;
 use npualloc::ids::MempoolId;
+use npualloc_replay::pools;
 use npualloc_replay::replay::Observer;
-use npualloc_replay::trace::Event;
+use npualloc_replay::trace::{Event, Trace};
 
 /// A block's life. Sizes in bytes; moments are numbers of events, `None` = not until the end.
 #[derive(Debug, Clone)]
@@ -41,6 +42,8 @@ pub struct Range {
     pub stream: u32,
     /// Requests above 1 MiB.
     pub large: bool,
+    /// Its pool: 0 for the default one, else the position among the trace's + 1.
+    pub pool: u16,
     /// Size of its pages, bytes; 0 for a fixed segment.
     pub page: u64,
     /// Since when.
@@ -58,6 +61,8 @@ pub struct OutOfMemory {
     pub requested: u64,
     /// On which stream.
     pub stream: u32,
+    /// From which pool, as in a range.
+    pub pool: u16,
     /// The allocator's message.
     pub message: String,
 }
@@ -71,8 +76,10 @@ pub struct Collector {
     pub ranges: Vec<Range>,
     /// If it happened.
     pub out_of_memory: Option<OutOfMemory>,
-    /// Streams of the trace's allocations, in order.
-    streams: Vec<u32>,
+    /// Streams and pools of the trace's allocations, in order.
+    sources: Vec<(u32, u16)>,
+    /// Numbers of private pools by their ids in the allocator.
+    pools: HashMap<MempoolId, u16>,
     allocations: u32,
     /// Blocks in use by address.
     active: HashMap<usize, usize>,
@@ -86,14 +93,15 @@ pub struct Collector {
 const USUAL_PAGES: [u64; 2] = [2 << 20, 8 << 20];
 
 impl Collector {
-    /// For a trace with these streams of its allocations, in order.
-    pub fn new(events: &[Event]) -> Self {
-        let streams = events.iter().filter_map(|event| match event {
-            Event::Alloc { stream, .. } => Some(*stream),
+    /// For a trace.
+    pub fn new(trace: &Trace) -> Self {
+        let sources = trace.events.iter().filter_map(|event| match event {
+            Event::Alloc { stream, pool, .. } => Some((*stream, *pool)),
             _ => None,
         });
         Self {
-            streams: streams.collect(),
+            sources: sources.collect(),
+            pools: pools::ids(&trace.pools).zip(1..).collect(),
             pages: USUAL_PAGES,
             ..Self::default()
         }
@@ -153,6 +161,7 @@ impl Collector {
                     size: info.total_size as u64,
                     stream: info.stream.0 as u32,
                     large: info.large,
+                    pool: self.pools.get(&info.pool).copied().unwrap_or(0),
                     page,
                     begins: at,
                     ends: None,
@@ -188,7 +197,7 @@ impl Observer for Collector {
     fn after(&mut self, at: usize, event: &Event, addr: usize, allocator: &DeviceAllocator) {
         let at = at as u32;
         self.take_entries(at, allocator);
-        if let Event::Alloc { bytes, stream } = event {
+        if let Event::Alloc { bytes, stream, .. } = event {
             let ordinal = self.allocations;
             self.allocations += 1;
             if let Some(view) = allocator.describe_block(addr) {
@@ -209,14 +218,13 @@ impl Observer for Collector {
 
     fn out_of_memory(&mut self, at: usize, report: &OomReport, allocator: &DeviceAllocator) {
         self.take_entries(at as u32, allocator);
+        let source = self.sources.get(self.allocations as usize);
+        let (stream, pool) = source.copied().unwrap_or_default();
         self.out_of_memory = Some(OutOfMemory {
             at: at as u32,
             requested: report.requested as u64,
-            stream: self
-                .streams
-                .get(self.allocations as usize)
-                .copied()
-                .unwrap_or(0),
+            stream,
+            pool,
             message: report.message.clone(),
         });
     }

@@ -53,6 +53,8 @@ struct Header<'a> {
     /// Events of the trace.
     events_in_trace: usize,
     streams: u32,
+    /// Ids of the private pools.
+    pools: &'a [(u64, u64)],
     blocks: usize,
     ranges: usize,
     /// (event, text)
@@ -67,6 +69,7 @@ struct Failure<'a> {
     at: u32,
     requested: u64,
     stream: u32,
+    pool: u16,
     message: &'a str,
 }
 
@@ -91,6 +94,7 @@ pub fn page(facts: &Facts<'_>, trace: &Trace, collected: &Collector) -> Result<S
         events: replayed,
         events_in_trace: trace.events.len(),
         streams: trace.streams,
+        pools: &trace.pools,
         blocks: collected.blocks.len(),
         ranges: collected.ranges.len(),
         markers: markers.into_iter().step_by(step).collect(),
@@ -100,6 +104,7 @@ pub fn page(facts: &Facts<'_>, trace: &Trace, collected: &Collector) -> Result<S
             at: oom.at,
             requested: oom.requested,
             stream: oom.stream,
+            pool: oom.pool,
             message: &oom.message,
         }),
     };
@@ -178,6 +183,7 @@ fn pack(facts: &Facts<'_>, collected: &Collector) -> std::io::Result<String> {
     packer.column(ranges.iter().map(|range| range.size));
     packer.column(ranges.iter().map(|range| u64::from(range.stream)));
     packer.column(ranges.iter().map(|range| u64::from(range.large)));
+    packer.column(ranges.iter().map(|range| u64::from(range.pool)));
     packer.column(ranges.iter().map(|range| range.page));
     packer.column(ranges.iter().map(|range| u64::from(range.begins)));
     packer.column(ranges.iter().map(|range| since(range.begins, range.ends)));

@@ -129,6 +129,60 @@ fn a_browser_draws_half_a_million_events_and_agrees_with_the_replay() {
 }
 
 #[test]
+fn a_browser_shows_private_pools() {
+    let Some(chromium) = chromium() else {
+        return;
+    };
+    let files = Files::new();
+    let (big, small) = (40 * MIB, 1000);
+    let trace = format!(
+        "# npualloc-trace v1\np 0 7\np 3 0\na 0 {big} 0\na 1 {big} 0 0 1\na 2 {small} 1 0 2\na 3 {big} 0 0 1\nf 3\n\
+         a 4 {big} 0\na 5 {} 0 0 1\n",
+        100 * MIB
+    );
+    let trace = files.write("t", trace);
+    let page = files.0.path().join("page.html");
+    npualloc()
+        .arg("report")
+        .arg(&trace)
+        .args([
+            "--capacity",
+            "200MiB",
+            "--conf",
+            "expandable_segments:False",
+            "-o",
+        ])
+        .arg(&page)
+        .assert()
+        .success();
+    let dom_of = |place: &std::path::Path| {
+        let dom = run(&chromium, place, &["--dump-dom"]).stdout;
+        String::from_utf8_lossy(&dom).into_owned()
+    };
+    let dom = dom_of(&page);
+    assert_eq!(attribute(&dom, "data-ready", "data-ready"), Some("yes"));
+    assert!(dom.contains("2 private pools"));
+    // A line for each pool, with what it holds: 40 MiB each time, in segments of 42 MiB.
+    for (line, reserved) in [
+        ("default pool, stream 0, above 1 MiB", "84.00 MiB"),
+        ("pool (0, 7), stream 0, above 1 MiB", "84.00 MiB"),
+        ("pool (3, 0), stream 1, up to 1 MiB", "2.00 MiB"),
+    ] {
+        let at = dom.find(line).unwrap_or_else(|| panic!("no line {line:?}"));
+        let row = &dom[at..at + dom[at..].find("</tr>").expect("a row")];
+        assert!(row.contains(&format!("<td>{reserved}</td>")), "{row}");
+    }
+    assert!(dom.contains("asked for on stream 0 from the private pool (0, 7)"));
+    assert!(!dom.contains("</i>free, marked in the colour of its pool"));
+    let coloured = dom_of(&files.0.path().join("page.html#pool"));
+    assert_eq!(
+        attribute(&coloured, "data-ready", "data-colour"),
+        Some("pool")
+    );
+    assert!(coloured.contains("</i>free, marked in the colour of its pool"));
+}
+
+#[test]
 fn a_browser_shows_the_moment_memory_ran_out() {
     let Some(chromium) = chromium() else {
         return;

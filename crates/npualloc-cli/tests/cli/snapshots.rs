@@ -16,8 +16,13 @@ fn data(name: &str) -> PathBuf {
 }
 
 fn replay(path: &Path) -> Value {
+    replay_with(path, &[])
+}
+
+fn replay_with(path: &Path, more: &[&str]) -> Value {
     let output = npualloc()
-        .args(["replay", "--json", "--conf", ""])
+        .args(["replay", "--json", "--conf", "expandable_segments:False"])
+        .args(more)
         .arg(path)
         .output()
         .expect("it runs");
@@ -37,6 +42,24 @@ fn a_snapshot_replays_as_the_program_it_was_taken_of() {
         (&cuda["peak_live"], &cuda["events"]),
         (&npu["peak_live"], &npu["events"])
     );
+}
+
+#[test]
+fn private_pools_stay_apart_and_end_with_their_last_user() {
+    let pools = replay(&data("npu_pools.pickle"));
+    // 8 allocations, 3 frees, and pool (0, 2), of which nothing is left at the end.
+    assert_eq!(pools["events"], 8 + 3 + 1, "{pools}");
+    assert_eq!(pools["private_pools"], 2);
+    assert_eq!(pools["peak_live"], (6 + 6 + 40) * MIB);
+    // Segments, MiB: 20 for the weights, 20 and 32 for each pool, 42 for the last. The idle 32 of pool (0, 1),
+    // which is still there, are nobody else's; both segments of the other make room.
+    let fits = |capacity: u64| {
+        let capacity = (capacity * MIB).to_string();
+        let run = &replay_with(&data("npu_pools.pickle"), &["--capacity", &capacity])["runs"][0];
+        run["out_of_memory_at"].is_null()
+    };
+    assert!(fits(20 + 2 * (20 + 32)));
+    assert!(!fits(20 + 2 * (20 + 32) - 2));
 }
 
 #[test]

@@ -121,7 +121,8 @@ fn records(trace: &Trace) -> impl Iterator<Item = [u8; 16]> {
     let mut next = 0u32;
     trace.events.iter().filter_map(move |event| {
         Some(match *event {
-            Event::Alloc { bytes, stream } => {
+            // The other side has no private pools: all come from the default one.
+            Event::Alloc { bytes, stream, .. } => {
                 next += 1;
                 record(bytes, next - 1, stream, b'a')
             }
@@ -130,7 +131,10 @@ fn records(trace: &Trace) -> impl Iterator<Item = [u8; 16]> {
             Event::SyncStream { stream } => record(0, 0, stream, b's'),
             Event::SyncDevice => record(0, 0, EVERY_STREAM.into(), b's'),
             Event::EmptyCache => record(0, 0, 0, b'e'),
-            Event::Mark { .. } => return None,
+            // The other side waits for whole streams only.
+            Event::WaitStream { .. } | Event::ReleasePool { .. } | Event::Mark { .. } => {
+                return None;
+            }
         })
     })
 }

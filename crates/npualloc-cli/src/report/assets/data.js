@@ -59,6 +59,7 @@ async function readTables(header, text) {
     size: column(m, Float64Array),
     stream: column(m, Uint16Array),
     large: column(m, Uint8Array),
+    pool: column(m, Uint16Array),
     page: column(m, Float64Array),
     begins: column(m, Uint32Array),
   };

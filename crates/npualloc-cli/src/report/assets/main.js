@@ -24,7 +24,7 @@ function showFacts(series) {
     tile(bytes(header.capacity), 'the device has'),
     tile(number(outcome.memory_calls), `driver calls, ${(outcome.memory_ns / 1e6).toFixed(1)} ms`),
     tile(`${(outcome.wait_ns / 1e6).toFixed(1)} ms`, `waiting in ${number(outcome.device_syncs)} device synchronisations and for events`),
-    tile(number(header.events), `${header.events < header.events_in_trace ? `of ${number(header.events_in_trace)} ` : ''}events, ${number(header.blocks)} allocations, ${header.streams} stream${header.streams === 1 ? '' : 's'}`),
+    tile(number(header.events), `${header.events < header.events_in_trace ? `of ${number(header.events_in_trace)} ` : ''}events, ${number(header.blocks)} allocations, ${header.streams} stream${header.streams === 1 ? '' : 's'}${header.pools.length ? `, ${number(header.pools.length)} private pool${header.pools.length === 1 ? '' : 's'}` : ''}`),
   );
   byId('footer').textContent = `npualloc ${header.version} · replayed on a simulated device: counts and bytes are exact, times follow the simulator's cost model`;
 }
@@ -33,7 +33,8 @@ function showFailure(tables, choose) {
   const oom = header.out_of_memory;
   if (!oom) return;
   const { lists, sum } = causesAt(tables, memoryAt(tables, oom.at), oom.at);
-  const own = lists.filter((list) => list.stream === oom.stream && list.large === oom.requested > 2 ** 20);
+  const own = lists.filter((list) => list.stream === oom.stream && list.pool === oom.pool && list.large === oom.requested > 2 ** 20);
+  const where = `stream ${oom.stream}${oom.pool ? ` from the private ${poolName(header, oom.pool)}` : ''}`;
   const largest = Math.max(0, ...own.map((list) => list.largest));
   const free = own.reduce((total, list) => total + list.free, 0);
   const rest = Math.max(0, header.capacity - sum.reserved);
@@ -42,7 +43,7 @@ function showFailure(tables, choose) {
   const jump = element('button', { class: 'danger' }, 'Go there');
   jump.addEventListener('click', () => choose(oom.at));
   box.replaceChildren(
-    element('p', {}, element('strong', {}, 'Memory ran out '), `at event ${number(oom.at)}: ${bytes(oom.requested)} asked for on stream ${oom.stream}. `, jump),
+    element('p', {}, element('strong', {}, 'Memory ran out '), `at event ${number(oom.at)}: ${bytes(oom.requested)} asked for on ${where}. `, jump),
     element('p', {}, `That stream has ${bytes(free)} free in its pool, the longest run ${bytes(largest)}; ${bytes(sum.reserved - sum.live)} of the ${bytes(sum.reserved)} reserved are not live; the device has ${bytes(rest)} left.`),
     element('p', { class: 'quiet message' }, oom.message),
   );
@@ -72,7 +73,8 @@ function describer(tables, markerOf, moment) {
   const { blocks, ranges } = tables;
   return ({ range, block, addr }) => {
     const kind = ranges.page[range] > 0 ? `virtual segment, pages of ${bytes(ranges.page[range])}` : 'segment';
-    const place = `${kind} of stream ${ranges.stream[range]}: ${bytes(ranges.size[range])} at 0x${ranges.addr[range].toString(16)}`;
+    const pool = ranges.pool[range] ? ` in ${poolName(header, ranges.pool[range])}` : '';
+    const place = `${kind} of stream ${ranges.stream[range]}${pool}: ${bytes(ranges.size[range])} at 0x${ranges.addr[range].toString(16)}`;
     if (block === null) return `free, at 0x${Math.floor(addr).toString(16)}\n${place}`;
     const marker = markerOf(blocks.allocated[block]);
     const lines = [
@@ -103,7 +105,7 @@ function start(tables) {
     }
     timeline.show(at);
     showCauses(sum);
-    showLists(lists);
+    showLists(header, lists);
     map.show(memory, at);
     const used = memory.reduce((total, { blocks }) => total + blocks.length, 0);
     byId('map-hint').textContent = `${number(memory.length)} ${memory.length === 1 ? 'range' : 'ranges'} of memory, by address, wrapped like text; ${number(used)} blocks in use. Point at one.`;
@@ -117,6 +119,10 @@ function start(tables) {
     if (mode === 'age') {
       const names = ['just allocated', '', '', '', '', 'from the beginning'];
       legend('map-legend', [...ageColours().map((colour, step) => [colour, names[step]]), waiting, free]);
+    } else if (mode === 'pool') {
+      const pools = Array.from({ length: Math.min(8, header.pools.length + 1) }, (_, pool) =>
+        [streamColour(pool), pool === 7 && header.pools.length > 7 ? 'further pools' : poolName(header, pool)]);
+      legend('map-legend', [...pools, waiting, [css('--free'), 'free, marked in the colour of its pool']]);
     } else {
       const streams = Array.from({ length: Math.min(8, header.streams) }, (_, stream) =>
         [streamColour(stream), stream === 7 && header.streams > 8 ? 'further streams' : `stream ${stream}`]);
@@ -139,8 +145,12 @@ function start(tables) {
     button.addEventListener('click', () => choose(at));
     return button;
   }));
-  const modes = ['age', 'stream'].map((mode) => {
-    const button = element('button', { role: 'radio', 'aria-checked': String(mode === 'age') }, mode);
+  const names = ['age', 'stream', ...(header.pools.length ? ['pool'] : [])];
+  // The address may say which: page.html#pool.
+  const asked = window.location.hash.slice(1);
+  const first = names.includes(asked) ? asked : 'age';
+  const modes = names.map((mode) => {
+    const button = element('button', { role: 'radio', 'aria-checked': String(mode === first) }, mode);
     button.addEventListener('click', () => {
       for (const other of modes) other.setAttribute('aria-checked', String(other === button));
       document.body.dataset.colour = mode;
@@ -150,7 +160,8 @@ function start(tables) {
     return button;
   });
   byId('colours').replaceChildren('colour by ', ...modes);
-  document.body.dataset.colour = 'age';
+  document.body.dataset.colour = first;
+  map.colourBy(first);
 
   showFacts(series);
   showFailure(tables, choose);

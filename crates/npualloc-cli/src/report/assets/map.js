@@ -51,8 +51,9 @@ function createMap(canvas, tables, describe) {
     }
   }
 
-  function colourOf(palette, block) {
+  function colourOf(palette, block, range) {
     if (blocks.freed[block] <= at) return palette.waiting;
+    if (mode === 'pool') return palette.streams[Math.min(ranges.pool[range], 7)];
     if (mode === 'stream') return palette.streams[Math.min(blocks.stream[block], 7)];
     const age = at - blocks.allocated[block];
     const share = Math.log2(age + 1) / Math.log2(at + 2);
@@ -74,13 +75,14 @@ function createMap(canvas, tables, describe) {
     const edge = css('--free-edge');
     for (const piece of pieces) {
       drawSpan(pen, width, piece.x, piece.width, free);
-      drawSpan(pen, width, piece.x, Math.min(1, piece.width), edge);
+      const own = mode === 'pool';
+      drawSpan(pen, width, piece.x, Math.min(own ? 2 : 1, piece.width), own ? palette.streams[Math.min(ranges.pool[piece.range], 7)] : edge);
       const start = ranges.addr[piece.range];
       for (const block of piece.inside) {
         const from = piece.x + (blocks.addr[block] - start) / scale;
         const length = blocks.size[block] / scale;
         // A hair between neighbours that are wide enough to have one.
-        drawSpan(pen, width, from, length > 3 ? length - 0.7 : length, colourOf(palette, block));
+        drawSpan(pen, width, from, length > 3 ? length - 0.7 : length, colourOf(palette, block, piece.range));
       }
     }
   }

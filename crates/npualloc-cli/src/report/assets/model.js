@@ -9,6 +9,13 @@ function bytes(value) {
   return `${value} B`;
 }
 
+// A pool by its number: 0 is the default one.
+function poolName(header, pool) {
+  if (pool === 0) return 'default pool';
+  const [first, second] = header.pools[pool - 1];
+  return `pool (${first}, ${second})`;
+}
+
 const number = (value) => value.toLocaleString('en-US');
 
 // Sums that change at events, as totals after each event.
@@ -123,7 +130,7 @@ function memoryAt({ blocks, ranges }, at) {
   });
 }
 
-// Reserved memory by cause; and the same for each (stream, small or large).
+// Reserved memory by cause; and the same for each (pool, stream, small or large).
 function causesAt(tables, memory, at) {
   const { blocks, ranges } = tables;
   const sum = { live: 0, slack: 0, waiting: 0, idle: 0, pages: 0, partial: 0, reserved: 0 };
@@ -132,10 +139,10 @@ function causesAt(tables, memory, at) {
     const start = ranges.addr[range];
     const size = ranges.size[range];
     const page = ranges.page[range];
-    const key = ranges.stream[range] * 2 + ranges.large[range];
+    const key = (ranges.pool[range] * 65536 + ranges.stream[range]) * 2 + ranges.large[range];
     let list = lists.get(key);
     if (!list) {
-      list = { stream: ranges.stream[range], large: ranges.large[range] === 1, reserved: 0, live: 0, waiting: 0, free: 0,
+      list = { stream: ranges.stream[range], pool: ranges.pool[range], large: ranges.large[range] === 1, reserved: 0, live: 0, waiting: 0, free: 0,
         idle: 0, partial: 0, runs: 0, largest: 0, segments: 0 };
       lists.set(key, list);
     }

@@ -61,11 +61,12 @@ function showCauses(sum) {
   document.getElementById('breakdown').replaceChildren(total, bar, list);
 }
 
-function showLists(lists) {
+function showLists(header, lists) {
   const head = ['stream and pool', 'segments', 'reserved', 'live', 'waiting', 'free', 'in runs', 'largest run', 'stuck between blocks']
     .map((title) => ({ title }));
+  const pool = (list) => (header.pools.length ? `${poolName(header, list.pool)}, ` : '');
   fillTable('lists', head, lists.map((list) => [
-    [swatchFor(list.stream), `stream ${list.stream}, ${list.large ? 'above 1 MiB' : 'up to 1 MiB'}`],
+    [swatchFor(list.stream), `${pool(list)}stream ${list.stream}, ${list.large ? 'above 1 MiB' : 'up to 1 MiB'}`],
     number(list.segments), bytes(list.reserved), bytes(list.live), bytes(list.waiting), bytes(list.free),
     number(list.runs), bytes(list.largest), `${bytes(list.partial)} (${percent(list.partial, list.reserved)})`,
   ]));

@@ -1,0 +1,219 @@
+//! The trace format, version 1: text, one event a line, gzip-compressed or plain.
+//!
+//! | line | meaning |
+//! |---|---|
+//! | `# npualloc-trace v1`, `# capacity <bytes>`, `# workload <text>` | header |
+//! | `a <id> <bytes> <stream> [<stack> [<pool>]]` | allocation, bytes as the caller asked for; 0: stack unknown, default pool |
+//! | `k <frame>[<tab><frame>…]` | the next stack, the innermost frame first; counted from 1 |
+//! | `p <first> <second>` | the next private pool by its id; counted from 1 |
+//! | `d <pool>` | the pool has no user any more |
+//! | `f <id>` | free |
+//! | `u <id> <stream>` | the block is also used on that stream |
+//! | `s <stream>`, `s *` | a stream, or the device, is synchronised |
+//! | `w <stream> <back>` | what the stream had been given `<back>` events ago was waited for |
+//! | `e` | cached memory is given back |
+//! | `m <label>` | marker |
+//!
+//! Ids increase from 0; streams are small integers, 0 the default stream.
+
+mod parser;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+use parser::Parser;
+
+/// First two bytes of a gzip file.
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+/// The longest line that is read, bytes.
+const MAX_LINE: u64 = 64 << 10;
+
+/// One event. Blocks are named by their position among the allocations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The next block of this many bytes.
+    Alloc {
+        /// Bytes asked for.
+        bytes: u64,
+        /// On which stream.
+        stream: u32,
+        /// From which pool: 0, or the position in [`Trace::pools`] + 1.
+        pool: u16,
+    },
+    /// A private pool lost its last user: what is idle in it may go back to the driver.
+    ReleasePool {
+        /// As in an allocation.
+        pool: u16,
+    },
+    /// A block is freed.
+    Free {
+        /// Which.
+        block: u32,
+    },
+    /// A block is used on another stream too.
+    Use {
+        /// Which.
+        block: u32,
+        /// Where.
+        stream: u32,
+    },
+    /// A stream is synchronised.
+    SyncStream {
+        /// Which.
+        stream: u32,
+    },
+    /// The host waited for an event of the device: for what a stream had been given before.
+    WaitStream {
+        /// Which.
+        stream: u32,
+        /// How many events before this one.
+        back: u32,
+    },
+    /// The device is synchronised.
+    SyncDevice,
+    /// Cached memory is given back.
+    EmptyCache,
+    /// A marker: index into [`Trace::labels`].
+    Mark {
+        /// Which.
+        label: u32,
+    },
+}
+
+/// A whole trace, checked: every free and use names a live block.
+#[derive(Debug, Clone, Default)]
+pub struct Trace {
+    /// Capacity of the device it was recorded on, bytes; 0 = not given.
+    pub capacity: u64,
+    /// What ran.
+    pub workload: String,
+    /// What happened.
+    pub events: Vec<Event>,
+    /// Texts of the markers.
+    pub labels: Vec<String>,
+    /// Stacks, a frame a line, the innermost first. The first is empty: unknown.
+    pub stacks: Vec<String>,
+    /// Position in `stacks` for each allocation; empty where none has one.
+    pub stack_of: Vec<u32>,
+    /// Private pools by the ids the program has for them.
+    pub pools: Vec<(u64, u64)>,
+    /// Number of streams (the highest number + 1).
+    pub streams: u32,
+    /// Number of allocations.
+    pub blocks: u32,
+    /// The most bytes alive at once.
+    pub peak_live: u64,
+}
+
+/// Why a trace could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The file could not be read or decompressed.
+    #[error("{path}: {error}")]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The file ends in the middle.
+    #[error("{path}: the file ends in the middle, after line {line}")]
+    Truncated {
+        /// Which file.
+        path: PathBuf,
+        /// The last complete line.
+        line: u64,
+    },
+    /// The file is not a trace of this version.
+    #[error("{path}: not an npualloc trace of version 1 (its first line is {first:?})")]
+    Foreign {
+        /// Which file.
+        path: PathBuf,
+        /// Its first line, shortened.
+        first: String,
+    },
+    /// A line makes no sense.
+    #[error("{path}:{line}: {problem}")]
+    Line {
+        /// Which file.
+        path: PathBuf,
+        /// Line number, from 1.
+        line: u64,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+impl Trace {
+    /// Reads a trace file, compressed or not.
+    pub fn read(path: &Path) -> Result<Self, TraceError> {
+        let io = |error| TraceError::Io {
+            path: path.to_owned(),
+            error,
+        };
+        let mut file = BufReader::new(File::open(path).map_err(io)?);
+        let compressed = file.fill_buf().map_err(io)?.starts_with(&GZIP_MAGIC);
+        if compressed {
+            Self::parse(path, BufReader::new(MultiGzDecoder::new(file)))
+        } else {
+            Self::parse(path, file)
+        }
+    }
+
+    /// Reads a trace from text; `path` is named in errors.
+    pub fn parse(path: &Path, mut input: impl BufRead) -> Result<Self, TraceError> {
+        let mut parser = Parser::default();
+        let mut text = Vec::new();
+        let mut number = 0;
+        loop {
+            text.clear();
+            let read = (&mut input)
+                .take(MAX_LINE)
+                .read_until(b'\n', &mut text)
+                .map_err(|error| match error.kind() {
+                    ErrorKind::UnexpectedEof => TraceError::Truncated {
+                        path: path.to_owned(),
+                        line: number,
+                    },
+                    _ => TraceError::Io {
+                        path: path.to_owned(),
+                        error,
+                    },
+                })?;
+            if read == 0 {
+                break;
+            }
+            number += 1;
+            let line = String::from_utf8_lossy(&text);
+            let line = line.trim_end_matches(['\n', '\r']);
+            if number == 1 && line.trim_end() != "# npualloc-trace v1" {
+                return Err(TraceError::Foreign {
+                    path: path.to_owned(),
+                    first: line.chars().take(60).collect(),
+                });
+            }
+            if number > 1 && !text.ends_with(b"\n") && (text.len() as u64) < MAX_LINE {
+                return Err(TraceError::Truncated {
+                    path: path.to_owned(),
+                    line: number - 1,
+                });
+            }
+            parser.line(line).map_err(|problem| TraceError::Line {
+                path: path.to_owned(),
+                line: number,
+                problem,
+            })?;
+        }
+        if number == 0 {
+            return Err(TraceError::Foreign {
+                path: path.to_owned(),
+                first: String::new(),
+            });
+        }
+        Ok(parser.trace)
+    }
+}
