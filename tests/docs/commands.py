@@ -11,11 +11,12 @@ _INLINE = re.compile(r"`(cargo xtask [^`]+)`")
 
 @dataclasses.dataclass
 class Command:
-    """A command, the line it is in, and the exit status it is to have."""
+    """A command, the line it is in, the exit status it is to have, and what the page shows of its output."""
 
     line: int
     text: str
     status: int
+    output: list = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
@@ -53,6 +54,8 @@ def _commands(lines, language):
         if open_text is None:
             if language == "console":
                 if not line.startswith("$ "):
+                    if found and line.strip():
+                        found[-1].output.append(line)
                     continue
                 line = line[2:]
             if not line.strip() or line.startswith("#"):
@@ -66,6 +69,26 @@ def _commands(lines, language):
         found.append(Command(begin, text, int(status[1]) if status else 0))
         open_text = None
     return found
+
+
+def shape(line):
+    """A line without its figures and without how wide they are."""
+    line = re.sub(r"\d[\d.,]*( ?([KMGT]i)?B\b)?", "N", line)
+    return re.sub(r"[─═ ]+", " ", line).strip()
+
+
+def missing(shown, output):
+    """The first line of `shown` that does not come in `output` behind the ones before it; None when all do.
+
+    Figures may differ; what follows … is not compared.
+    """
+    rest = iter(shape(line) for line in output.splitlines())
+    for line in shown:
+        begin, cut, _ = line.partition("…")
+        wanted = shape(begin)
+        if not any(one.startswith(wanted) if cut else one == wanted for one in rest):
+            return line
+    return None
 
 
 def inline(page):

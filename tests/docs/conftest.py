@@ -19,9 +19,9 @@ def pytest_addoption(parser):
     parser.addoption("--sim", required=True, help="directory of the simulator's libraries")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def python(tmp_path_factory):
-    """A virtual environment of its own that sees this one's packages."""
+    """A virtual environment of its own that sees this one's packages: what a page needs it installs itself."""
     home = tmp_path_factory.mktemp("python") / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
     (packages,) = home.glob("lib/python*/site-packages")
@@ -49,7 +49,7 @@ def tools(request, tmp_path_factory):
 def place(request, tmp_path, python, tools):
     """Makes a page's directory; gives it and the environment of the page's commands."""
     stage.fill(tmp_path, ROOT)
-    installed = tools / "installed"
+    installed = tmp_path / "installed"
     path = [tools, python / "bin", installed / "bin"]
     environment = {
         **os.environ,

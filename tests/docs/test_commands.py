@@ -21,14 +21,24 @@ def text(page):
     return (ROOT / page).read_text(encoding="utf-8")
 
 
-def script(blocks):
-    """The blocks as one shell script, which stops at the first command that ends otherwise than told."""
+def to_run(blocks):
+    return [c for block in blocks if block.skip is None for c in block.commands]
+
+
+def script(blocks, outputs):
+    """The blocks as one shell script, which stops at the first command that ends otherwise than told.
+
+    What a command writes goes to a file in `outputs` with its line's number as name.
+    """
     lines = []
-    for command in (c for block in blocks if block.skip is None for c in block.commands):
+    for command in to_run(blocks):
+        out = shlex.quote(f"{outputs}/{command.line}")
         lines += [
             f"printf '%s\\n' {shlex.quote(f'line {command.line}: {command.text}')} >&2",
-            command.text,
+            # In this shell: later commands see what it exports.
+            f"{{ {command.text}\n}} >{out}",
             "got=$?",
+            f"cat {out}",
             f'[ $got -eq {command.status} ] || {{ echo "exit status $got, not {command.status}" >&2; exit 1; }}',
         ]
     return "\n".join(lines) + "\n"
@@ -39,8 +49,10 @@ def test_commands_of(page, request):
     if page not in QUICK and not request.config.getoption("--every-page"):
         pytest.skip(f"{page}: its commands are run by `cargo xtask test docs`")
     directory, environment = request.getfixturevalue("place")
+    outputs = request.getfixturevalue("tmp_path_factory").mktemp("outputs")
+    blocks = commands.blocks(text(page))
     done = subprocess.run(
-        ["bash", "-c", script(commands.blocks(text(page)))],
+        ["bash", "-c", script(blocks, outputs)],
         cwd=directory,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -49,6 +61,10 @@ def test_commands_of(page, request):
         check=False,
     )
     assert done.returncode == 0, f"{page}\n{done.stdout[-4000:]}\n{done.stderr[-6000:]}"
+    for command in to_run(blocks):
+        written = (outputs / str(command.line)).read_text(encoding="utf-8", errors="replace")
+        line = commands.missing(command.output, written)
+        assert line is None, f"{page}:{command.line}: {command.text}\nno line {line!r} in\n{written}"
 
 
 SKIPPED = [(p, b.line, b.skip) for p in PAGES for b in commands.blocks(text(p)) if b.skip]
@@ -76,7 +92,7 @@ def test_commands_in_text_are_understood(page, line, command, request):
     assert done.returncode == 0, f"{page}:{line}: {command}\n{done.stderr}"
 
 
-def test_what_is_found_in_a_page():
+def test_what_is_found_in_a_page(tmp_path):
     page = (
         "```sh\na  # exit status 3\nb \\\n  c\n```\n<!-- not run: no device -->\n\n```console\n$ d\nout\n```\n"
         "```text\n$ no\n```\n`cargo xtask e`\n```sh\nexport F=1\n```\n"
@@ -85,7 +101,16 @@ def test_what_is_found_in_a_page():
     assert [(c.line, c.text, c.status) for c in first.commands] == [(2, "a  # exit status 3", 3), (3, "b   c", 0)]
     assert (second.line, second.skip, second.commands[0].text) == (8, "no device", "d")
     assert (first.skip, third.skip) == (None, None)
+    assert (second.commands[0].output, first.commands[0].output) == (["out"], [])
     assert commands.inline(page) == [(15, "cargo xtask e")]
-    ran = subprocess.run(["bash", "-c", script(commands.blocks("```sh\ntrue\nfalse\ntrue\n```\n"))],
-                         capture_output=True, text=True, check=False)
+    blocks = commands.blocks("```sh\nexport A=5\necho $A  # five\nfalse\ntrue\n```\n")
+    ran = subprocess.run(["bash", "-c", script(blocks, tmp_path)], capture_output=True, text=True, check=False)
     assert ran.returncode == 1 and "exit status 1, not 0" in ran.stderr
+    assert (tmp_path / "3").read_text() == ran.stdout == "5\n"
+
+
+def test_what_a_page_shows_is_in_the_output():
+    output = "begin\n┌──────┐\n│ 1.5 GiB ┆ yes │\nend 7, of 1,000 or more\n"
+    assert commands.missing(["┌─┐", "│ 27 MiB   ┆ yes │", "end 8, of 2 …"], output) is None
+    for shown in (["│ 1.5 GiB ┆ no │"], ["end 7, of 1,000 or more", "begin"], ["end 7, of 1,000"], ["beg"]):
+        assert commands.missing(shown, output) is not None

@@ -66,16 +66,16 @@ function showLists(header, lists) {
     .map((title) => ({ title }));
   const pool = (list) => (header.pools.length ? `${poolName(header, list.pool)}, ` : '');
   fillTable('lists', head, lists.map((list) => [
-    [swatchFor(list.stream), `${pool(list)}stream ${list.stream}, ${list.large ? 'above 1 MiB' : 'up to 1 MiB'}`],
+    [swatchFor(list), `${pool(list)}stream ${list.stream}, ${list.large ? 'above 1 MiB' : 'up to 1 MiB'}`],
     number(list.segments), bytes(list.reserved), bytes(list.live), bytes(list.waiting), bytes(list.free),
     number(list.runs), bytes(list.largest), `${bytes(list.partial)} (${percent(list.partial, list.reserved)})`,
   ]));
 }
 
-function swatchFor(stream) {
-  return element('i', {
-    style: `background:var(--s-${Math.min(stream, 7)});display:inline-block;width:11px;height:11px;border-radius:2px;margin-right:8px`,
-  });
+// In the colour that the map has for its stream or pool.
+function swatchFor({ stream, pool }) {
+  const style = `--by-stream:var(--s-${Math.min(stream, 7)});--by-pool:var(--s-${Math.min(pool, 7)})`;
+  return element('i', { class: 'swatch', style });
 }
 
 const MOST_HOLDERS = 25;
