@@ -58,9 +58,10 @@ NPUALLOC_EXPORT const char* npualloc_trace_mark(const char* label);
 /// The program has waited for a stream (null: the current device) by the runtime's own function.
 /// Waits by torch_npu are recorded anyway.
 NPUALLOC_EXPORT const char* npualloc_trace_synchronized(void* stream);
-/// An event of the runtime was recorded on a stream (of torch, by its device and id), and has been
-/// waited for. Neither is recorded otherwise; the Python package tells those of torch.npu.Event.
+/// An event of the runtime was recorded on a stream (of torch, by its device and id). Not seen
+/// otherwise; the Python package tells those of torch.npu.Event.
 NPUALLOC_EXPORT const char* npualloc_trace_event_recorded(void* event, int device, int64_t stream);
+/// Such an event has been waited for.
 NPUALLOC_EXPORT const char* npualloc_trace_event_waited(void* event);
 /// Writes what is left. `bytes` (may be null): what was written in all.
 NPUALLOC_EXPORT const char* npualloc_trace_stop(uint64_t* bytes);
