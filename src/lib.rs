@@ -5,6 +5,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`ids`], [`size`], [`error`] | newtypes, rounding rules, the error type |
+//! | `primitives` | atomics and locks: real ones, or loom's |
 //! | [`sync`] | the lock of a device |
 //! | [`config`] | the allocator settings, their parser, the environment |
 //! | [`driver`] | the contract with the device runtime and its backends |
@@ -24,6 +25,8 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::panic, clippy::todo))]
 
 pub mod block;
+// Models link no C++.
+#[cfg(not(loom))]
 #[allow(unsafe_code, missing_docs)]
 pub mod bridge;
 pub mod config;
@@ -33,9 +36,14 @@ pub mod driver;
 pub mod error;
 pub mod history;
 pub mod ids;
+// Models use it by itself.
+#[cfg(loom)]
+pub mod owners;
+#[cfg(not(loom))]
 mod owners;
 pub mod page;
 pub mod pool;
+mod primitives;
 pub mod record;
 pub mod registry;
 pub mod segment;

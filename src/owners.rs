@@ -1,13 +1,14 @@
 //! Which device an address belongs to, as far as it is known: a guess that is right unless memory has
 //! changed hands, to be confirmed by the device. Two loads, no lock.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
+use crate::primitives::OnceLock;
+use crate::primitives::atomic::{AtomicU8, Ordering};
 
 /// Addresses are told apart in units of 2 MiB: no driver gives out memory of two devices within one.
-const GRANULE_BITS: u32 = 21;
-const LEAF_BITS: u32 = 15;
-const ROOT_BITS: u32 = 12;
+/// In models there are few.
+const GRANULE_BITS: u32 = if cfg!(loom) { 42 } else { 21 };
+const LEAF_BITS: u32 = if cfg!(loom) { 2 } else { 15 };
+const ROOT_BITS: u32 = 48 - GRANULE_BITS - LEAF_BITS;
 
 type Leaf = [AtomicU8; 1 << LEAF_BITS];
 
@@ -25,7 +26,7 @@ impl Default for Owners {
 }
 
 fn new_leaf() -> Box<Leaf> {
-    Box::new([const { AtomicU8::new(0) }; 1 << LEAF_BITS])
+    Box::new(std::array::from_fn(|_| AtomicU8::new(0)))
 }
 
 /// Indexes of root and leaf.

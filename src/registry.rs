@@ -1,7 +1,6 @@
 //! All devices of the process; which of them owns an address.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crate::config::{DebugOptions, Settings};
 use crate::debug::{Debug, WatchedDriver};
@@ -11,14 +10,16 @@ use crate::error::{AllocError, Result};
 use crate::history::Context;
 use crate::ids::{DeviceId, MempoolId, StreamKey};
 use crate::owners::Owners;
+use crate::primitives::atomic::{AtomicBool, AtomicI32, Ordering};
+use crate::primitives::{BlockingMutex, OnceLock};
 
 /// More devices than any host has.
-pub const MAX_DEVICES: usize = 64;
+pub const MAX_DEVICES: usize = if cfg!(loom) { 2 } else { 64 };
 
 /// The allocator of a process: one [`DeviceAllocator`] for each device. Thread-safe.
 pub struct Registry {
     driver: Arc<dyn Driver>,
-    settings: parking_lot::Mutex<Settings>,
+    settings: BlockingMutex<Settings>,
     pad: usize,
     devices: [OnceLock<DeviceAllocator>; MAX_DEVICES],
     count: AtomicI32,
@@ -51,9 +52,9 @@ impl Registry {
         let pad = pad + debug.as_ref().map_or(0, |debug| debug.pad());
         Self {
             driver,
-            settings: parking_lot::Mutex::new(settings),
+            settings: BlockingMutex::new(settings),
             pad,
-            devices: [const { OnceLock::new() }; MAX_DEVICES],
+            devices: std::array::from_fn(|_| OnceLock::new()),
             count: AtomicI32::new(0),
             owners: Owners::default(),
             exiting: AtomicBool::new(false),

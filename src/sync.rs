@@ -4,13 +4,15 @@
 //! backs off, longer each time, so that the holder keeps its cache lines for many operations; after that
 //! it sleeps for moments. A holder that the system suspends is waited for asleep.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::primitives::atomic::{AtomicBool, Ordering};
+use crate::primitives::{sleep, spin_loop};
+
 /// Pauses before the second look; doubled each time.
-const FIRST_PAUSES: u32 = 16;
+const FIRST_PAUSES: u32 = if cfg!(loom) { 1 } else { 16 };
 /// The longest run of pauses, some ten microseconds.
-const MOST_PAUSES: u32 = 512;
+const MOST_PAUSES: u32 = if cfg!(loom) { 1 } else { 512 };
 /// Runs of the longest kind before the thread sleeps.
 const PATIENCE: u32 = 8;
 const NAP: Duration = Duration::from_micros(50);
@@ -25,9 +27,13 @@ pub struct RawLock {
 #[allow(unsafe_code)]
 unsafe impl lock_api::RawMutex for RawLock {
     #[allow(clippy::declare_interior_mutable_const)]
+    #[cfg(not(loom))]
     const INIT: Self = Self {
         taken: AtomicBool::new(false),
     };
+    // Loom's are made at run time: see `RawLock::new`.
+    #[cfg(loom)]
+    const INIT: Self = unreachable!();
     // A guard may not wander to another thread, as with the locks of the standard library.
     type GuardMarker = lock_api::GuardNoSend;
 
@@ -52,6 +58,13 @@ unsafe impl lock_api::RawMutex for RawLock {
 }
 
 impl RawLock {
+    /// An unlocked one.
+    fn new() -> Self {
+        Self {
+            taken: AtomicBool::new(false),
+        }
+    }
+
     #[cold]
     fn wait(&self) {
         use lock_api::RawMutex;
@@ -59,7 +72,7 @@ impl RawLock {
         let (mut pauses, mut tries) = (FIRST_PAUSES, 0);
         loop {
             for _ in 0..pauses {
-                std::hint::spin_loop();
+                spin_loop();
             }
             if !self.taken.load(Ordering::Relaxed) && self.try_lock() {
                 return;
@@ -69,7 +82,7 @@ impl RawLock {
             } else if tries < PATIENCE {
                 tries += 1;
             } else {
-                std::thread::sleep(NAP);
+                sleep(NAP);
             }
         }
     }
@@ -88,8 +101,8 @@ pub struct Mutex<T>(lock_api::Mutex<RawLock, T>);
 
 impl<T: Guarded> Mutex<T> {
     /// An unlocked one.
-    pub const fn new(value: T) -> Self {
-        Self(lock_api::Mutex::new(value))
+    pub fn new(value: T) -> Self {
+        Self(lock_api::Mutex::from_raw(RawLock::new(), value))
     }
 
     /// Takes the lock and brings the value up to date.

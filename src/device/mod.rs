@@ -49,6 +49,7 @@ use crate::config::Settings;
 use crate::driver::Driver;
 use crate::error::{AllocError, Result};
 use crate::ids::DeviceId;
+use crate::primitives::BlockingMutex;
 use crate::sync::{Mutex, MutexGuard};
 use state::State;
 
@@ -62,7 +63,7 @@ pub struct DeviceAllocator {
     pad: usize,
     state: Mutex<State>,
     /// Held by the thread that tries the driver, or puts pools to sleep, or wakes them; taken before `state`.
-    exclusive: parking_lot::Mutex<()>,
+    exclusive: BlockingMutex<()>,
     exiting: AtomicBool,
 }
 
@@ -81,7 +82,7 @@ impl DeviceAllocator {
             driver,
             pad,
             state: Mutex::new(State::new(settings)),
-            exclusive: parking_lot::Mutex::new(()),
+            exclusive: BlockingMutex::new(()),
             exiting: AtomicBool::new(false),
         };
         device.settle_engine(&mut device.state.lock());

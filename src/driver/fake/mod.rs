@@ -15,6 +15,8 @@ use super::{
     PhysicalHandle, StreamToken, VirtualMemory,
 };
 use crate::ids::{DeviceId, MempoolId, StreamKey};
+#[cfg(loom)]
+use crate::primitives::atomic::{AtomicUsize, Ordering};
 
 /// Distance between the address spaces of two devices.
 const DEVICE_STRIDE: usize = 1 << 44;
@@ -91,6 +93,8 @@ pub struct FakeDriver {
     capacity: usize,
     inner: Mutex<Inner>,
     memory: Option<Memory>,
+    #[cfg(loom)]
+    turn: AtomicUsize,
 }
 
 impl FakeDriver {
@@ -100,6 +104,8 @@ impl FakeDriver {
             capacity,
             inner: Mutex::new(Inner::default()),
             memory: None,
+            #[cfg(loom)]
+            turn: AtomicUsize::new(0),
         }
     }
 
@@ -171,6 +177,9 @@ impl FakeDriver {
     }
 
     fn enter(&self, call: &'static str) -> DriverResult<parking_lot::MutexGuard<'_, Inner>> {
+        // Other threads may go on before a call.
+        #[cfg(loom)]
+        self.turn.fetch_add(1, Ordering::Relaxed);
         let mut inner = self.inner.lock();
         if let Some(meanwhile) = inner.meanwhile.take_if(|planned| planned.call == call) {
             drop(inner);
