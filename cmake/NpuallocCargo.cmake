@@ -20,7 +20,13 @@ if(NPUALLOC_CARGO_PROFILE STREQUAL "dev")
 else()
   set(_npualloc_profile_dir "${NPUALLOC_CARGO_PROFILE}")
 endif()
-set(NPUALLOC_RUST_LIBRARY "${_npualloc_target_dir}/${_npualloc_profile_dir}/libnpualloc.a")
+set(_npualloc_flags ${NPUALLOC_CARGO_FLAGS})
+set(_npualloc_out_dir "${_npualloc_target_dir}")
+if(NPUALLOC_CARGO_TRIPLE)
+  list(APPEND _npualloc_flags --target "${NPUALLOC_CARGO_TRIPLE}")
+  string(APPEND _npualloc_out_dir "/${NPUALLOC_CARGO_TRIPLE}")
+endif()
+set(NPUALLOC_RUST_LIBRARY "${_npualloc_out_dir}/${_npualloc_profile_dir}/libnpualloc.a")
 # Generated headers are copied here under the names the public headers include.
 set(NPUALLOC_GENERATED_INCLUDE "${PROJECT_BINARY_DIR}/include")
 file(MAKE_DIRECTORY "${NPUALLOC_GENERATED_INCLUDE}/npualloc" "${NPUALLOC_GENERATED_INCLUDE}/rust")
@@ -30,11 +36,11 @@ add_custom_target(
   COMMAND
     "${CMAKE_COMMAND}" -E env "CARGO_TARGET_DIR=${_npualloc_target_dir}" "${NPUALLOC_CARGO}" build
     --manifest-path "${PROJECT_SOURCE_DIR}/Cargo.toml" --package npualloc --lib --profile
-    "${NPUALLOC_CARGO_PROFILE}" ${NPUALLOC_CARGO_FLAGS}
+    "${NPUALLOC_CARGO_PROFILE}" ${_npualloc_flags}
   COMMAND "${CMAKE_COMMAND}" -E copy_if_different
-          "${_npualloc_target_dir}/cxxbridge/npualloc/src/bridge/mod.rs.h"
+          "${_npualloc_out_dir}/cxxbridge/npualloc/src/bridge/mod.rs.h"
           "${NPUALLOC_GENERATED_INCLUDE}/npualloc/bridge.h"
-  COMMAND "${CMAKE_COMMAND}" -E copy_if_different "${_npualloc_target_dir}/cxxbridge/rust/cxx.h"
+  COMMAND "${CMAKE_COMMAND}" -E copy_if_different "${_npualloc_out_dir}/cxxbridge/rust/cxx.h"
           "${NPUALLOC_GENERATED_INCLUDE}/rust/cxx.h"
   BYPRODUCTS "${NPUALLOC_RUST_LIBRARY}" "${NPUALLOC_GENERATED_INCLUDE}/npualloc/bridge.h"
              "${NPUALLOC_GENERATED_INCLUDE}/rust/cxx.h"

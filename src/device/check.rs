@@ -38,7 +38,9 @@ impl State {
         self.check_events()?;
         self.check_stats()?;
         self.check_pools()?;
-        self.check_pages()
+        self.check_pages()?;
+        self.check_page_counts()?;
+        self.check_clock()
     }
 
     /// Blocks tile their segments without gap or overlap, segments don't overlap, and two free

@@ -183,6 +183,15 @@ impl PageTable {
         self.asleep
     }
 
+    /// Whether what is counted equals a recount.
+    pub fn counts_agree(&self) -> bool {
+        let count = |is: fn(&Slot) -> bool| self.slots.iter().filter(|slot| is(slot)).count();
+        let asleep = count(|slot| matches!(slot, Slot::Asleep));
+        let backed = count(|slot| matches!(slot, Slot::Backed(_)));
+        let stale = count(|slot| matches!(slot, Slot::Stale(_)));
+        (self.mapped, self.stale, self.asleep) == (backed + asleep, stale, asleep)
+    }
+
     /// Pages from the start that were ever mapped.
     pub fn touched(&self) -> usize {
         self.slots.len()

@@ -61,6 +61,15 @@ impl Fences {
         used.tick <= self.completed(used.stream)
     }
 
+    /// The latest tick that is noted of any stream.
+    pub fn latest(&self) -> u64 {
+        let own = |fences: &StreamFences| {
+            let outstanding = fences.outstanding.iter().map(|(tick, _)| *tick);
+            outstanding.fold(fences.completed.max(fences.recorded), u64::max)
+        };
+        self.streams.iter().map(own).fold(self.all, u64::max)
+    }
+
     /// The clock when the stream's latest event was recorded.
     pub fn recorded(&self, stream: StreamKey) -> u64 {
         self.find(stream).map_or(0, |fences| fences.recorded)

@@ -64,6 +64,20 @@ pub enum Command {
     /// fewer than 90 % are found.
     Mutate(MutateArgs),
 
+    /// Run the core's atomics and locks in every order
+    ///
+    /// Programs of two or three threads under loom: the lock of a device, the table
+    /// of owners, devices that come into being, calls of the driver during which
+    /// the lock is given back. Part of `test rust`.
+    Models(ModelsArgs),
+
+    /// Run tests under AddressSanitizer and ThreadSanitizer
+    ///
+    /// The core's tests, threads on one device, and the C++ tests that need no torch,
+    /// with the core compiled in the same way. Uses the stable toolchain's own
+    /// runtimes; the standard library is not instrumented.
+    Sanitize(SanitizeArgs),
+
     /// Build the simulated CANN runtime
     ///
     /// Prints the directory of its libraries as the last line.
@@ -202,6 +216,28 @@ pub struct SoakArgs {
     /// Settings of the allocator; may be given several times [default: none, and virtual segments]
     #[arg(long, value_name = "SETTINGS")]
     pub config: Vec<String>,
+}
+
+#[derive(Args)]
+pub struct ModelsArgs {
+    /// Preemptions in one run at the most [default: what each model asks for, 1 to 4]
+    #[arg(long, value_name = "N")]
+    pub preemptions: Option<u32>,
+}
+
+#[derive(Args)]
+pub struct SanitizeArgs {
+    /// Which one [default: both]
+    #[arg(value_enum)]
+    pub sanitizer: Option<Sanitizer>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Sanitizer {
+    /// Memory that is not the program's, and leaks
+    Address,
+    /// Accesses that no synchronisation orders
+    Thread,
 }
 
 #[derive(Args)]

@@ -3,7 +3,7 @@
 //! only its result to standard output.
 //!
 //! Layout: `cli` (arguments) → one module for each command (`demo`, `run`,
-//! `test`, `bench`, `fuzz`, `mutate`, `plugin`, `package`, `sim`) → what they share (`env`, `apt`,
+//! `test`, `bench`, `fuzz`, `models`, `sanitize`, `mutate`, `plugin`, `package`, `sim`) → what they share (`env`, `apt`,
 //! `python`, `device`, `process`, `report`, `counts`, `deny`, `summary`). The allocator's own crate is not used here.
 
 use std::process::ExitCode;
@@ -19,6 +19,7 @@ mod deny;
 mod device;
 mod env;
 mod fuzz;
+mod models;
 mod mutate;
 mod package;
 mod plugin;
@@ -26,6 +27,7 @@ mod process;
 mod python;
 mod report;
 mod run;
+mod sanitize;
 mod sim;
 mod summary;
 mod test;
@@ -39,6 +41,8 @@ fn main() -> ExitCode {
         cli::Command::Fuzz(args) => fuzz::main(&args),
         cli::Command::Soak(args) => fuzz::soak(&args),
         cli::Command::Mutate(args) => mutate::main(&args),
+        cli::Command::Models(args) => models::main(&args),
+        cli::Command::Sanitize(args) => sanitize::main(&args),
         cli::Command::Sim => sim_main(),
         cli::Command::Plugin(args) => plugin::main(&args),
         cli::Command::Run(args) => run::main(&args),

@@ -16,6 +16,7 @@ use crate::deny::{self, Verdict};
 use crate::device::{Device, Knobs};
 use crate::env::Project;
 use crate::fuzz;
+use crate::models;
 use crate::package;
 use crate::plugin::{CMakeTree, Plugin, Tests, build_probe};
 use crate::process;
@@ -126,6 +127,8 @@ fn rust(project: &Project, rest: &[OsString], summary: &mut Summary) -> Result<(
         summary.run("cargo test", &mut tests, is_cargo_result)?;
     }
     if rest.is_empty() {
+        let (lines, success) = models::run(project, None)?;
+        summary.add("models", success, lines);
         let (lines, success) = fuzz::short(project)?;
         summary.add("fuzzing, 3 s each", success, lines);
     }
