@@ -60,7 +60,8 @@ void* find_symbol(void* library, const char* name) {
   if (found == nullptr) return found;
   for (const Wait& wait : kWaits) {
     if (std::strcmp(name, wait.name) == 0) {
-      *wait.original = found;
+      // The wheel asks under a lock, but may be waiting already by the other way.
+      if (*wait.original == nullptr) *wait.original = found;
       return wait.replacement;
     }
   }
