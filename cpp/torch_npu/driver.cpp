@@ -273,6 +273,7 @@ std::int32_t reserve_address_fn(void*, std::int32_t device, std::size_t bytes,
 
 std::int32_t release_address_fn(void*, std::int32_t device, std::uintptr_t addr) {
   return guarded([&] {
+    if (!runtime_is_up()) return acl::kSuccess;
     const DeviceScope scope(device);
     const acl::Code code = api().release_address(pointer(addr));
     if (code == acl::kSuccess) hccl_mirror().released(device, addr);
@@ -290,6 +291,7 @@ std::int32_t malloc_physical_fn(void*, std::int32_t device, std::size_t bytes, s
 
 std::int32_t free_physical_fn(void*, std::int32_t device, std::uintptr_t handle) {
   return guarded([&] {
+    if (!runtime_is_up()) return acl::kSuccess;
     exports().forget_handle(handle);
     const DeviceScope scope(device);
     return api().free_physical(pointer(handle));
@@ -314,6 +316,7 @@ std::int32_t map_fn(void*, std::int32_t device, std::uintptr_t addr, std::size_t
 
 std::int32_t unmap_fn(void*, std::int32_t device, std::uintptr_t addr) {
   return guarded([&] {
+    if (!runtime_is_up()) return acl::kSuccess;
     const DeviceScope scope(device);
     const acl::Code code = api().unmap(pointer(addr));
     if (code == acl::kSuccess) hccl_mirror().unmapped(device, addr);

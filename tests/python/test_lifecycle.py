@@ -27,7 +27,7 @@ def leave(processes, subject):
 @pytest.mark.parametrize("env", [{}, VIRTUAL, SLOW], ids=["fixed", "virtual", "slow"])
 @pytest.mark.parametrize(
     "scenario",
-    ["alive", "late", "cycle", "outliving", "modules_cleared", "at_exit"],
+    ["alive", "late", "cycle", "outliving", "modules_cleared", "pool", "at_exit"],
 )
 def test_a_process_ends(leave, scenario, env):
     ended = leave(scenario, env=env)

@@ -113,6 +113,16 @@ def modules_cleared():
     return left
 
 
+def pool():
+    """A private pool goes after the runtime has, with idle memory and with a tensor."""
+    used()
+    kept = torch.npu.MemPool()
+    with torch.npu.use_mem_pool(kept):
+        allocate(30 * MIB)
+        KEPT.append(allocate(3 * MIB))
+    KEPT.append(kept)
+
+
 def at_exit():
     """Handlers free, allocate, empty the cache."""
     used()
