@@ -39,13 +39,21 @@ impl Sanitizer {
         }
     }
 
+    fn flags(self) -> &'static str {
+        match self {
+            Self::Address => "-Zsanitizer=address",
+            // The standard library is not instrumented, which rustc would refuse.
+            Self::Thread => "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer",
+        }
+    }
+
     /// For programs, and for the compilers that make them.
     fn prepare(self, project: &Project, command: &mut Command) {
         let suppressions = project.root.join("tests/sanitize/thread.txt");
         let options = format!("suppressions={} history_size=4", suppressions.display());
         command
             .env("RUSTC_BOOTSTRAP", "1")
-            .env("RUSTFLAGS", format!("-Zsanitizer={}", self.name()))
+            .env("RUSTFLAGS", self.flags())
             .env("TSAN_OPTIONS", options)
             .env(
                 "ASAN_OPTIONS",
@@ -117,7 +125,7 @@ fn cpp(project: &Project, sanitizer: Sanitizer, summary: &mut Summary) -> Result
         .arg(format!("-DCMAKE_CXX_FLAGS={flags}"))
         .arg(format!(
             "-DNPUALLOC_CARGO_TARGET_DIR={}",
-            directory.join("cargo").display()
+            project.target.join("sanitize").display()
         ));
     process::check(&mut configure)?;
     let mut build = Command::new("cmake");

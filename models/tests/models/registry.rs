@@ -83,6 +83,8 @@ fn of_two_frees_of_a_block_one_succeeds() {
         let registry = registry();
         registry.init(2).expect("devices");
         let addr = registry.allocate(1, 4096, StreamKey(0)).expect("fits");
+        // The owner is known from here on: frees take the hot path.
+        registry.describe_block(addr).expect("live");
         let free = || {
             let registry = registry.clone();
             thread(move || registry.deallocate(addr).is_ok())
