@@ -38,9 +38,9 @@ add_custom_target(
     --manifest-path "${PROJECT_SOURCE_DIR}/Cargo.toml" --package npualloc --lib --profile
     "${NPUALLOC_CARGO_PROFILE}" ${_npualloc_flags}
   COMMAND "${CMAKE_COMMAND}" -E copy_if_different
-          "${_npualloc_out_dir}/cxxbridge/npualloc/src/bridge/mod.rs.h"
+          "${_npualloc_target_dir}/cxxbridge/npualloc/src/bridge/mod.rs.h"
           "${NPUALLOC_GENERATED_INCLUDE}/npualloc/bridge.h"
-  COMMAND "${CMAKE_COMMAND}" -E copy_if_different "${_npualloc_out_dir}/cxxbridge/rust/cxx.h"
+  COMMAND "${CMAKE_COMMAND}" -E copy_if_different "${_npualloc_target_dir}/cxxbridge/rust/cxx.h"
           "${NPUALLOC_GENERATED_INCLUDE}/rust/cxx.h"
   BYPRODUCTS "${NPUALLOC_RUST_LIBRARY}" "${NPUALLOC_GENERATED_INCLUDE}/npualloc/bridge.h"
              "${NPUALLOC_GENERATED_INCLUDE}/rust/cxx.h"
