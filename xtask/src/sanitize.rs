@@ -11,18 +11,14 @@ use anyhow::{Context, Result, ensure};
 
 use crate::apt::{self, Need};
 use crate::cli::{SanitizeArgs, Sanitizer};
-use crate::device::{Device, Knobs};
 use crate::env::Project;
 use crate::process::{self, say};
 use crate::summary::Summary;
 
 /// Only one triple is supported; naming it keeps build scripts and macros free of the instrumentation.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
-/// Threads, and everything with `unsafe` in it.
-const RUST_TESTS: &str = "--package npualloc --lib --test debug --test device --test hot_path \
-    --package npualloc-verify --test stress --test kept";
-/// The C++ tests that need no torch.
-const CPP_TESTS: [&str; 3] = ["acl_driver_test", "allocator_test", "debug_test"];
+/// The C++ tests that need neither torch nor a device runtime.
+const CPP_TESTS: [&str; 2] = ["allocator_test", "debug_test"];
 
 impl Sanitizer {
     fn name(self) -> &'static str {
@@ -36,6 +32,17 @@ impl Sanitizer {
         match self {
             Self::Address => "asan",
             Self::Thread => "tsan",
+        }
+    }
+
+    /// Everything with `unsafe` in it; what has threads.
+    fn rust_tests(self) -> &'static str {
+        match self {
+            Self::Address => {
+                "--package npualloc --lib --test debug --test device --test hot_path \
+                 --package npualloc-verify --test stress --test kept"
+            }
+            Self::Thread => "--package npualloc-verify --test stress",
         }
     }
 
@@ -99,7 +106,7 @@ fn rust(project: &Project, sanitizer: Sanitizer, summary: &mut Summary) -> Resul
         .current_dir(&project.root)
         .args(["test", "--no-fail-fast", "--target", TRIPLE, "--target-dir"])
         .arg(project.target.join("sanitize"))
-        .args(RUST_TESTS.split_whitespace());
+        .args(sanitizer.rust_tests().split_whitespace());
     let name = format!("cargo test, {} sanitizer", sanitizer.name());
     summary.run(&name, &mut cargo, |line| line.starts_with("test result:"))
 }
@@ -138,10 +145,8 @@ fn cpp(project: &Project, sanitizer: Sanitizer, summary: &mut Summary) -> Result
         .arg("--target")
         .args(CPP_TESTS);
     process::check(&mut build)?;
-    let device = Device::find(project)?;
     for test in CPP_TESTS {
         let mut program = Command::new(directory.join("tests/cpp").join(test));
-        device.prepare(&mut program, &Knobs::default());
         sanitizer.prepare(project, &mut program);
         program.env("NPUALLOC_DEFAULT_ENGINE", "fixed");
         let name = format!("{test}, {} sanitizer", sanitizer.name());
