@@ -134,6 +134,21 @@ fn cpp(project: &Project, sanitizer: Sanitizer, summary: &mut Summary) -> Result
             "-DNPUALLOC_CARGO_TARGET_DIR={}",
             project.target.join("sanitize").display()
         ));
+    if sanitizer == Sanitizer::Thread {
+        std::fs::create_dir_all(&directory)
+            .with_context(|| format!("create {}", directory.display()))?;
+        let object = directory.join("thread.o");
+        let mut compile = Command::new("cc");
+        compile
+            .args(["-c", "-O1", "-fno-builtin", "-o"])
+            .arg(&object)
+            .arg(project.root.join("tests/sanitize/thread.c"));
+        process::check(&mut compile)?;
+        configure.arg(format!(
+            "-DCMAKE_CXX_STANDARD_LIBRARIES={}",
+            object.display()
+        ));
+    }
     process::check(&mut configure)?;
     let mut build = Command::new("cmake");
     sanitizer.prepare(project, &mut build);
