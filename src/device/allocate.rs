@@ -14,6 +14,18 @@ use crate::sync::MutexGuard;
 /// Shortages met with no more than needed, before all is returned that is idle.
 const PATIENCE: i64 = 1;
 
+/// Attempts of a request at the most, while others that fail give back what it lacked.
+const ATTEMPTS: u32 = 8;
+
+/// How far a request came.
+#[derive(Debug, Default)]
+struct Attempt {
+    /// What was tried, for the report.
+    tried: Vec<&'static str>,
+    /// While memory was last asked for, another request gave up what it had got.
+    missed: bool,
+}
+
 /// Why a segment could not be had.
 pub(super) enum Refusal {
     /// No room on the device or under the limit.
@@ -89,21 +101,31 @@ impl DeviceAllocator {
         request: Request,
         context: Option<Arc<Context>>,
     ) -> Result<usize> {
-        let mut tried = Vec::new();
+        let mut attempt = Attempt::default();
         // The pool may have no user any more: it must not be forgotten meanwhile.
         state.pools.hold(request.pool);
-        let mut outcome = self.climb(&mut state, &request, &context, &mut tried);
+        let mut outcome = self.climb(&mut state, &request, &context, &mut attempt);
+        for _ in 1..ATTEMPTS {
+            if !attempt.missed || !matches!(outcome, Ok(Err((Refusal::Full, _)))) {
+                break;
+            }
+            attempt = Attempt::default();
+            outcome = self.climb(&mut state, &request, &context, &mut attempt);
+        }
         if outcome.is_err() && request.virtual_memory && state.gives_up_virtual_segments() {
             self.settle_engine(&mut state);
-            tried.push("fixed segments, as the driver failed to map memory");
+            attempt
+                .tried
+                .push("fixed segments, as the driver failed to map memory");
             let fixed = Request {
                 virtual_memory: false,
                 list: state.lists.fixed_beside(request.list),
                 ..request
             };
-            outcome = self.climb(&mut state, &fixed, &context, &mut tried);
+            outcome = self.climb(&mut state, &fixed, &context, &mut attempt);
         }
         state.pools.unhold(request.pool);
+        let tried = attempt.tried;
         match outcome {
             Ok(Ok(addr)) => {
                 self.unlock(state);
@@ -139,7 +161,7 @@ impl DeviceAllocator {
         state: &mut MutexGuard<'_, State>,
         request: &Request,
         context: &Option<Arc<Context>>,
-        tried: &mut Vec<&'static str>,
+        attempt: &mut Attempt,
     ) -> Result<std::result::Result<usize, (Refusal, usize)>> {
         macro_rules! try_cache {
             ($rung:ident) => {
@@ -152,7 +174,7 @@ impl DeviceAllocator {
         let size = state.settings.allocation_size(request.size);
         macro_rules! try_growth {
             ($rung:ident) => {
-                match self.grow_any(state, request, size, context)? {
+                match self.grow_any(state, request, size, context, &mut attempt.missed)? {
                     Ok(addr) => {
                         state.ladder.$rung += 1;
                         return Ok(Ok(addr));
@@ -167,7 +189,7 @@ impl DeviceAllocator {
         let capturing = self.in_capture(state);
         // Completed events.
         if !capturing && !state.pending.is_empty() && !skipped.has(Rung::CompletedEvents) {
-            tried.push("completed events");
+            attempt.tried.push("completed events");
             self.reap_events(state);
             try_cache!(completed_events);
         }
@@ -175,16 +197,16 @@ impl DeviceAllocator {
         if !skipped.has(Rung::Callbacks)
             && MutexGuard::unlocked(state, || self.driver.run_free_callbacks(self.id))?
         {
-            tried.push("free-memory callbacks");
+            attempt.tried.push("free-memory callbacks");
             try_cache!(callbacks);
         }
         // A new segment.
         let collects = state.limit.is_some() && state.settings.garbage_collection_threshold > 0.0;
         if collects && !capturing {
-            tried.push("garbage collection");
+            attempt.tried.push("garbage collection");
             self.collect_garbage(state)?;
         }
-        tried.push(if request.virtual_memory {
+        attempt.tried.push(if request.virtual_memory {
             "mapping memory, also that of idle pages"
         } else {
             "a new segment"
@@ -196,7 +218,7 @@ impl DeviceAllocator {
                 if state.is_asleep(pool) {
                     continue;
                 }
-                tried.push("a pool for overflow");
+                attempt.tried.push("a pool for overflow");
                 let overflow = state.request(request.requested, self.pad, request.stream, pool);
                 if let Some(id) = state.find(&overflow) {
                     state.ladder.overflow_pools += 1;
@@ -207,13 +229,13 @@ impl DeviceAllocator {
         // Oversize blocks, just enough of them. Waiting for their last use would break a capture.
         let oversize = !capturing && !skipped.has(Rung::Oversize);
         if oversize && self.release_oversize(state, request)? {
-            tried.push("returning oversize blocks");
+            attempt.tried.push("returning oversize blocks");
             try_growth!(oversize);
         }
         // Blocks that wait for events: those are enough where memory can move.
         let waits = !capturing && !skipped.has(Rung::AwaitedEvents);
         if request.virtual_memory && waits && !state.pending.is_empty() {
-            tried.push("waiting for other streams");
+            attempt.tried.push("waiting for other streams");
             self.drain_events(state, Vec::new(), None)?;
             try_cache!(awaited_events);
             try_growth!(awaited_events);
@@ -223,7 +245,9 @@ impl DeviceAllocator {
         if !capturing {
             state.stats.num_alloc_retries += 1;
             state.stats.num_sync_all_streams += 1;
-            tried.push("waiting for the device and returning all that is idle");
+            attempt
+                .tried
+                .push("waiting for the device and returning all that is idle");
             // Completed events may have freed a block that fits.
             // When memory is short again and again, fixed segments are returned all at once: what is left of a
             // large one is split for smaller requests, and soon missed (measured: up to ten times as many
@@ -242,13 +266,30 @@ impl DeviceAllocator {
             }
         }
         if capturing {
-            tried.push("nothing that a graph capture forbids");
+            attempt.tried.push("nothing that a graph capture forbids");
         }
         Ok(Err((Refusal::Full, size)))
     }
 
     /// Maps memory where new segments are virtual, otherwise asks for a fixed segment.
     fn grow_any(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        request: &Request,
+        size: usize,
+        context: &Option<Arc<Context>>,
+        missed: &mut bool,
+    ) -> Result<std::result::Result<usize, Refusal>> {
+        let before = state.failed_growths;
+        let outcome = self.grow_once(state, request, size, context);
+        if !matches!(outcome, Ok(Ok(_))) {
+            *missed = state.failed_growths != before;
+            state.failed_growths += 1;
+        }
+        outcome
+    }
+
+    fn grow_once(
         &self,
         state: &mut MutexGuard<'_, State>,
         request: &Request,

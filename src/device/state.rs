@@ -62,6 +62,8 @@ pub(super) struct State {
     /// Pending uses taken out of `pending` by a thread that waits for their events with the lock
     /// released, and uses whose events are being recorded.
     pub detached: usize,
+    /// Requests for memory that came to nothing, and gave back what they had got.
+    pub failed_growths: u64,
     /// New segments are virtual.
     pub virtual_memory: bool,
     /// Whether they are depends on a try of the driver that is still to be made.
@@ -131,6 +133,7 @@ impl State {
             settings,
             limit: None,
             growing: 0,
+            failed_growths: 0,
             virtual_memory: false,
             engine_open: false,
             maps: None,
