@@ -16,6 +16,8 @@ ROOM = pathlib.Path(__file__).resolve().parent.parent
 USUAL = {"NPUALLOC_DEFAULT_ENGINE": "fixed", "NPUALLOC_SKIP_RUNGS": "ample_segments"}
 #: Longest a scenario may take; far above any, against hanging.
 SECONDS = 300
+#: Servers kept at a time: each takes some 360 MB of host memory.
+MOST_SERVERS = 8
 
 
 class Crash(Exception):
@@ -127,9 +129,12 @@ class Processes:
 
     def _server(self, env):
         key = tuple(sorted(env.items()))
-        if key not in self._servers:
-            self._servers[key] = Server(env)
-        return self._servers[key]
+        server = self._servers.pop(key, None) or Server(env)
+        # The last used is the last one.
+        self._servers[key] = server
+        if len(self._servers) > MOST_SERVERS:
+            self._servers.pop(next(iter(self._servers))).close()
+        return server
 
 
 def run_alone(request, env):
