@@ -74,9 +74,9 @@ class Processes:
     def leave(self, scenario, allocator, env=None, fresh=False, **arguments):
         """How a process ends after a scenario: exit status, what it wrote, the outcome or None.
 
-        The process kills itself when that takes longer than a minute (status -14).
+        The process kills itself when that takes longer than four minutes (status -14).
         """
-        request = self._request(scenario, allocator, arguments) | {"seconds": 60}
+        request = self._request(scenario, allocator, arguments) | {"seconds": 240}
         status = self._status(request, env or {}, fresh)
         log = pathlib.Path(request["log"]).read_text(encoding="utf-8", errors="replace")
         outcome = pathlib.Path(request["outcome"])

@@ -168,7 +168,7 @@ def status(how):
 
 
 def _tell(function, out):
-    signal.alarm(30)
+    signal.alarm(120)
     try:
         text = str(function())
     except BaseException as error:
@@ -230,7 +230,7 @@ def forked_exit():
     used()
     pid = os.fork()
     if pid == 0:
-        signal.alarm(30)
+        signal.alarm(120)
         return "child"
     _, ended = os.waitpid(pid, 0)
     return os.waitstatus_to_exitcode(ended)
