@@ -14,7 +14,7 @@
 namespace npualloc::torch_npu_plugin::recording {
 
 constinit std::atomic<const ffi::Recorder*> recorder{nullptr};
-thread_local int OwnWait::depth = 0;
+constinit thread_local int OwnWait::depth = 0;
 
 namespace {
 

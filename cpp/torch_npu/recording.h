@@ -58,7 +58,8 @@ class OwnWait {
   static bool underway() { return depth > 0; }
 
  private:
-  static thread_local int depth;
+  // `constinit`: no other file needs a function that initialises it.
+  static constinit thread_local int depth;
 };
 
 }  // namespace recording
