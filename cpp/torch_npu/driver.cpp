@@ -52,6 +52,12 @@ std::int32_t guarded(Call call) noexcept {
 // After torch_npu has finalised the runtime no driver call may be made.
 bool runtime_is_up() { return c10_npu::NpuSysCtrl::GetInstance().GetInitFlag(); }
 
+// As `guarded`; nothing, successfully, once the runtime is down.
+template <class Call>
+std::int32_t while_up(Call call) noexcept {
+  return guarded([&]() -> std::int32_t { return runtime_is_up() ? call() : acl::kSuccess; });
+}
+
 c10::DeviceIndex index(std::int32_t device) { return static_cast<c10::DeviceIndex>(device); }
 void* pointer(std::uintptr_t addr) { return reinterpret_cast<void*>(addr); }
 c10_npu::NPUEvent* event_of(std::uintptr_t event) {
@@ -142,8 +148,7 @@ std::int32_t malloc_fn(void*, std::int32_t device, std::size_t bytes, std::int32
 }
 
 std::int32_t free_fn(void*, std::int32_t device, std::uintptr_t addr) {
-  return guarded([&] {
-    if (!runtime_is_up()) return acl::kSuccess;
+  return while_up([&] {
     exports().forget_base(addr);
     const DeviceScope scope(device);
     return api().free(pointer(addr));
@@ -158,8 +163,7 @@ std::int32_t memory_info_fn(void*, std::int32_t device, std::size_t* free, std::
 }
 
 std::int32_t synchronize_device_fn(void*, std::int32_t device) {
-  return guarded([&] {
-    if (!runtime_is_up()) return acl::kSuccess;
+  return while_up([&] {
     const DeviceScope scope(device);
     const recording::OwnWait own;
     c10_npu::npuSynchronizeDevice(check_error_enabled);
@@ -185,8 +189,7 @@ std::int32_t event_destroy_fn(void*, std::uintptr_t event) {
 
 // Goes through torch_npu's task queue, behind the kernels it must follow.
 std::int32_t event_record_fn(void*, std::uintptr_t event, StreamToken stream) {
-  return guarded([&] {
-    if (!runtime_is_up()) return acl::kSuccess;
+  return while_up([&] {
     const ContextScope scope(stream.device);
     event_of(event)->record(c10_npu::NPUStream(
         c10_npu::NPUStream::UNCHECKED,
@@ -200,8 +203,7 @@ std::int32_t event_record_fn(void*, std::uintptr_t event, StreamToken stream) {
 // device.
 std::int32_t event_record_fence_fn(void*, std::int32_t device, std::uintptr_t event,
                                    std::uintptr_t stream) {
-  return guarded([&] {
-    if (!runtime_is_up()) return acl::kSuccess;
+  return while_up([&] {
     const ContextScope scope(device);
     const auto named = stream_names().find(index(device), stream);
     if (!named.has_value()) return acl::kUnsupported;
@@ -218,8 +220,7 @@ std::int32_t event_query_fn(void*, std::uintptr_t event, std::int32_t* completed
 }
 
 std::int32_t event_synchronize_fn(void*, std::uintptr_t event) {
-  return guarded([&] {
-    if (!runtime_is_up()) return acl::kSuccess;
+  return while_up([&] {
     try {
       event_of(event)->synchronize();
     } catch (const c10::Error& error) {
@@ -242,8 +243,7 @@ std::int32_t run_free_callbacks_fn(void*, std::int32_t, std::int32_t* freed) {
 }
 
 std::int32_t release_external_caches_fn(void*, std::int32_t device) {
-  return guarded([&] {
-    if (!runtime_is_up()) return acl::kSuccess;
+  return while_up([&] {
     const DeviceScope scope(device);
     const recording::OwnWait own;
     host::release_workspaces(device, check_error_enabled);
@@ -272,8 +272,7 @@ std::int32_t reserve_address_fn(void*, std::int32_t device, std::size_t bytes,
 }
 
 std::int32_t release_address_fn(void*, std::int32_t device, std::uintptr_t addr) {
-  return guarded([&] {
-    if (!runtime_is_up()) return acl::kSuccess;
+  return while_up([&] {
     const DeviceScope scope(device);
     const acl::Code code = api().release_address(pointer(addr));
     if (code == acl::kSuccess) hccl_mirror().released(device, addr);
@@ -290,8 +289,7 @@ std::int32_t malloc_physical_fn(void*, std::int32_t device, std::size_t bytes, s
 }
 
 std::int32_t free_physical_fn(void*, std::int32_t device, std::uintptr_t handle) {
-  return guarded([&] {
-    if (!runtime_is_up()) return acl::kSuccess;
+  return while_up([&] {
     exports().forget_handle(handle);
     const DeviceScope scope(device);
     return api().free_physical(pointer(handle));
@@ -315,8 +313,7 @@ std::int32_t map_fn(void*, std::int32_t device, std::uintptr_t addr, std::size_t
 }
 
 std::int32_t unmap_fn(void*, std::int32_t device, std::uintptr_t addr) {
-  return guarded([&] {
-    if (!runtime_is_up()) return acl::kSuccess;
+  return while_up([&] {
     const DeviceScope scope(device);
     const acl::Code code = api().unmap(pointer(addr));
     if (code == acl::kSuccess) hccl_mirror().unmapped(device, addr);

@@ -174,7 +174,13 @@ impl DeviceAllocator {
         let size = state.settings.allocation_size(request.size);
         macro_rules! try_growth {
             ($rung:ident) => {
-                match self.grow_any(state, request, size, context, &mut attempt.missed)? {
+                let before = state.failed_growths;
+                let outcome = self.grow_any(state, request, size, context);
+                if !matches!(outcome, Ok(Ok(_))) {
+                    attempt.missed = state.failed_growths != before;
+                    state.failed_growths += 1;
+                }
+                match outcome? {
                     Ok(addr) => {
                         state.ladder.$rung += 1;
                         return Ok(Ok(addr));
@@ -273,23 +279,6 @@ impl DeviceAllocator {
 
     /// Maps memory where new segments are virtual, otherwise asks for a fixed segment.
     fn grow_any(
-        &self,
-        state: &mut MutexGuard<'_, State>,
-        request: &Request,
-        size: usize,
-        context: &Option<Arc<Context>>,
-        missed: &mut bool,
-    ) -> Result<std::result::Result<usize, Refusal>> {
-        let before = state.failed_growths;
-        let outcome = self.grow_once(state, request, size, context);
-        if !matches!(outcome, Ok(Ok(_))) {
-            *missed = state.failed_growths != before;
-            state.failed_growths += 1;
-        }
-        outcome
-    }
-
-    fn grow_once(
         &self,
         state: &mut MutexGuard<'_, State>,
         request: &Request,

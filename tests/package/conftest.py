@@ -1,5 +1,6 @@
 """Options and the environment with the wheel in it."""
 
+import ast
 import os
 import pathlib
 import site
@@ -41,6 +42,12 @@ class Environment:
             check=False,
         )
         return done.returncode, done.stdout, done.stderr
+
+    def answer(self, code, **variables):
+        """What the last line that the code prints stands for, in Python."""
+        status, output, errors = self.run(code, **variables)
+        assert status == 0, errors
+        return ast.literal_eval(output.strip().splitlines()[-1])
 
     def uninstall(self):
         self._pip("uninstall", "--yes", "npualloc")

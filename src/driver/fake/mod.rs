@@ -2,6 +2,7 @@
 //! capacity, events completed by hand, and a plan of failures. `inspect` has what tests ask it.
 
 mod inspect;
+mod virtual_memory;
 
 pub use inspect::Span;
 
@@ -356,114 +357,6 @@ impl Contents for FakeDriver {
         match &self.memory {
             Some(memory) => memory.read(addr, into),
             None => into.fill(0),
-        }
-        Ok(())
-    }
-}
-
-/// What the runtime answers to arguments that make no sense.
-const INVALID_CODE: i32 = 107_000;
-
-fn invalid<T>(call: &'static str) -> DriverResult<T> {
-    Err(DriverError {
-        call,
-        code: INVALID_CODE,
-    })
-}
-
-impl VirtualMemory for FakeDriver {
-    fn reserve_address(&self, device: DeviceId, bytes: usize) -> DriverResult<usize> {
-        let mut inner = self.enter("reserve_address")?;
-        let slot = inner.devices.entry(device.0).or_default();
-        let addr = slot.take_addresses(device, bytes);
-        slot.reserved.insert(addr, bytes);
-        Ok(addr)
-    }
-
-    fn release_address(&self, device: DeviceId, addr: usize) -> DriverResult<()> {
-        let mut inner = self.enter("release_address")?;
-        let slot = inner.devices.entry(device.0).or_default();
-        let Some(&bytes) = slot.reserved.get(&addr) else {
-            return invalid("release_address");
-        };
-        if slot.mapped.range(addr..addr + bytes).next().is_some() {
-            return invalid("release_address");
-        }
-        slot.reserved.remove(&addr);
-        slot.return_addresses(addr, bytes);
-        Ok(())
-    }
-
-    fn malloc_physical(
-        &self,
-        device: DeviceId,
-        bytes: usize,
-        _huge_1g: bool,
-    ) -> DriverResult<PhysicalHandle> {
-        let mut inner = self.enter("malloc_physical")?;
-        let capacity = self.capacity;
-        let slot = inner.devices.entry(device.0).or_default();
-        if bytes > capacity.saturating_sub(slot.used + slot.others) {
-            return Err(DriverError {
-                call: "malloc_physical",
-                code: OUT_OF_MEMORY_CODE,
-            });
-        }
-        slot.used += bytes;
-        slot.next_handle += 1;
-        slot.physical.insert(slot.next_handle, (bytes, 0));
-        Ok(PhysicalHandle(slot.next_handle))
-    }
-
-    fn free_physical(&self, device: DeviceId, handle: PhysicalHandle) -> DriverResult<()> {
-        let mut inner = self.enter("free_physical")?;
-        let slot = inner.devices.entry(device.0).or_default();
-        match slot.physical.get(&handle.0).copied() {
-            Some((bytes, 0)) => {
-                slot.physical.remove(&handle.0);
-                slot.used -= bytes;
-                Ok(())
-            }
-            _ => invalid("free_physical"),
-        }
-    }
-
-    fn map(
-        &self,
-        device: DeviceId,
-        addr: usize,
-        bytes: usize,
-        handle: PhysicalHandle,
-    ) -> DriverResult<()> {
-        let mut inner = self.enter("map")?;
-        let most = if inner.aliasing_refused {
-            1
-        } else {
-            usize::MAX
-        };
-        let slot = inner.devices.entry(device.0).or_default();
-        let reserved = slot.reserved.range(..=addr).next_back();
-        let inside = reserved.is_some_and(|(base, size)| addr + bytes <= base + size);
-        let taken = slot.mapped.range(addr..addr + bytes).next().is_some();
-        match slot.physical.get_mut(&handle.0) {
-            Some((size, at)) if *size == bytes && *at < most && inside && !taken => {
-                *at += 1;
-                slot.mapped.insert(addr, handle);
-                self.renew(addr, bytes);
-                Ok(())
-            }
-            _ => invalid("map"),
-        }
-    }
-
-    fn unmap(&self, device: DeviceId, addr: usize) -> DriverResult<()> {
-        let mut inner = self.enter("unmap")?;
-        let slot = inner.devices.entry(device.0).or_default();
-        let Some(handle) = slot.mapped.remove(&addr) else {
-            return invalid("unmap");
-        };
-        if let Some((_, at)) = slot.physical.get_mut(&handle.0) {
-            *at -= 1;
         }
         Ok(())
     }

@@ -1,0 +1,207 @@
+"""Recordings by the installed package."""
+
+import ast
+import gzip
+
+TRAIN = """
+import torch
+import npualloc
+weight = torch.nn.Parameter(torch.empty(1 << 20, device="npu"))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+side = torch.npu.Stream()
+def step(size):
+    scratch = torch.empty(size, dtype=torch.uint8, device="npu")
+    scratch.record_stream(side)
+    side.synchronize()
+    optimizer.step()
+    torch.npu.synchronize()
+"""
+
+
+def read(path):
+    with gzip.open(path, "rt") as file:
+        return file.read().splitlines()
+
+
+def recorded(environment, path, code):
+    """The lines that the program recorded to `PATH`; before them what it prints, if it does."""
+    status, output, errors = environment.run(f"PATH = {str(path)!r}\n" + TRAIN + code)
+    assert status == 0, errors
+    lines = read(path)
+    return (ast.literal_eval(output), lines) if output else lines
+
+
+def test_a_trace_holds_what_the_program_asked_for(environment, tmp_path):
+    path = tmp_path / "t.gz"
+    code = (
+        "with npualloc.trace(PATH) as trace:\n"
+        "    npualloc.mark('begin')\n"
+        "    step(5000)\n"
+        "step(6000)\n"
+        "print(trace.size)\n"
+    )
+    size, lines = recorded(environment, path, code)
+    assert size == path.stat().st_size
+    assert lines[0] == "# npualloc-trace v1"
+    assert int(lines[1].removeprefix("# capacity ")) == 64 << 30
+    # The weight was there before.
+    assert lines[2:5] == [f"a 0 {4 << 20} 0", "m begin", "a 1 5000 0"]
+    assert "u 1 1" in lines and "f 1" in lines and "m step 1" in lines
+    assert lines.count("s 1") == lines.count("s *") == 1
+    assert lines.index("u 1 1") < lines.index("s 1") < lines.index("m step 1") < lines.index("s *")
+    assert lines.index("u 1 1") < lines.index("f 1")
+    assert not any(line.split()[2:3] == ["6000"] for line in lines)
+
+
+def test_a_trace_has_what_torch_npu_waits_for(environment, tmp_path):
+    code = (
+        "with npualloc.trace(PATH):\n"
+        "    npualloc.mark('item')\n"
+        "    weight[0].item()\n"
+        "    npualloc.mark('copy')\n"
+        "    weight[:4].cpu()\n"
+        "    npualloc.mark('device')\n"
+        "    torch.npu.synchronize()\n"
+        "    npualloc.mark('no wait')\n"
+        "    weight.data.add_(1)\n"
+        "    npualloc.mark('own')\n"
+        "    torch.npu.empty_cache()\n"
+        "    npualloc.mark('end')\n"
+    )
+    lines = recorded(environment, tmp_path / "t.gz", code)
+    marks = [lines.index(f"m {name}") for name in ("item", "copy", "device", "no wait", "own", "end")]
+    phases = [lines[a + 1:b] for a, b in zip(marks, marks[1:])]
+    waits = [[line for line in phase if line[0] in "swe"] for phase in phases]
+    assert waits == [["s 0"], ["s 0"], ["s *"], [], ["e"]], phases
+
+
+def test_a_trace_has_the_events_that_python_waits_for(environment, tmp_path):
+    code = (
+        "event, other = torch.npu.Event(), torch.npu.Event()\n"
+        "with npualloc.trace(PATH):\n"
+        "    npualloc.mark('begin')\n"
+        "    one = torch.empty(5000, dtype=torch.uint8, device='npu')\n"
+        "    event.record()\n"
+        "    two = torch.empty(6000, dtype=torch.uint8, device='npu')\n"
+        "    event.synchronize()\n"
+        "    event.synchronize()\n"
+        "    with torch.npu.stream(side):\n"
+        "        three = torch.empty(7000, dtype=torch.uint8, device='npu')\n"
+        "    side.record_event(other)\n"
+        "    other.synchronize()\n"
+        "    npualloc.mark('end')\n"
+    )
+    lines = recorded(environment, tmp_path / "t.gz", code)
+    lines = lines[lines.index("m begin") + 1:lines.index("m end")]
+    assert lines == ["a 1 5000 0", "a 2 6000 0", "w 0 1", "w 0 2", "a 3 7000 1", "w 1 0"]
+
+
+def test_a_trace_has_private_pools(environment, tmp_path):
+    code = (
+        "pool = torch.npu.MemPool()\n"
+        "def inside(size):\n"
+        "    with torch.npu.use_mem_pool(pool):\n"
+        "        return torch.empty(size, dtype=torch.uint8, device='npu')\n"
+        "before = inside(4000)\n"
+        "with npualloc.trace(PATH):\n"
+        "    npualloc.mark('begin')\n"
+        "    one = inside(5000)\n"
+        "    two = torch.empty(6000, dtype=torch.uint8, device='npu')\n"
+        "    identity = pool.id\n"
+        "    del pool, one, before\n"
+        "    npualloc.mark('end')\n"
+        "print(identity)\n"
+    )
+    (first, second), lines = recorded(environment, tmp_path / "t.gz", code)
+    at = lines.index(f"p {first} {second}")
+    assert lines[at + 1].endswith(" 4000 0 0 1"), lines
+    # Torch empties the cache when a pool dies.
+    assert lines[lines.index("m begin") + 1:lines.index("m end")] == [
+        "a 2 5000 0 0 1", "a 3 6000 0", "d 1", "e", "f 2", lines[at + 1].replace("a", "f").split(" 4000")[0]]
+
+
+def stacks(lines):
+    """Of each allocation with a stack, by its size: the functions, the innermost first."""
+    known = [[frame.split(" ")[0] for frame in l[2:].split("\t")] for l in lines if l.startswith("k ")]
+    allocations = [line.split() for line in lines if line.startswith("a ")]
+    return {int(words[2]): known[int(words[4]) - 1] for words in allocations if len(words) == 5}
+
+
+def test_a_trace_with_stacks_says_who_allocated(environment, tmp_path):
+    code = (
+        "with npualloc.trace(PATH, stacks=True):\n"
+        "    step(5000)\n"
+        "    step(5000)\n"
+        "    step(7000)\n"
+    )
+    lines = recorded(environment, tmp_path / "t.gz", code)
+    found = stacks(lines)
+    assert found[5000] == found[7000] == ["step", "<module>"]
+    # Written once, though used often; 7000 is another line of the module.
+    frames = [line for line in lines if line.startswith("k step <string>:") and "<module>" in line]
+    assert len(frames) == len(set(frames)) == 3
+    without = recorded(environment, tmp_path / "t.gz", code.replace("stacks=True", "stacks=False"))
+    assert stacks(without) == {} and not any(line.startswith("k ") for line in without)
+
+
+def test_the_environment_asks_for_stacks(environment, tmp_path):
+    path = tmp_path / "t.gz"
+    # The autograd engine's threads run no Python.
+    code = TRAIN + "step(5000)\nweight.sum().backward()\n"
+    variables = {"NPUALLOC_TRACE": str(path), "NPUALLOC_TRACE_STACKS": "1"}
+    status, _, errors = environment.run(code, **variables)
+    assert status == 0, errors
+    assert stacks(read(path))[5000] == ["step", "<module>"]
+
+
+def test_the_environment_records_a_whole_process(environment, tmp_path):
+    path = tmp_path / "t.%p.gz"
+    status, _, errors = environment.run(
+        TRAIN + "step(5000)\ntorch.npu.empty_cache()\n", NPUALLOC_TRACE=str(path)
+    )
+    assert status == 0, errors
+    (written,) = tmp_path.glob("t.*.gz")
+    assert written.name.removeprefix("t.").removesuffix(".gz").isdigit()
+    lines = read(written)
+    sizes = [int(line.split()[2]) for line in lines if line.startswith("a ")]
+    assert 4 << 20 in sizes and 5000 in sizes
+    assert "e" in lines
+
+
+def test_a_request_that_fails_is_in_the_trace(environment, tmp_path):
+    path = tmp_path / "t.gz"
+    code = (
+        "import torch\n"
+        "try:\n"
+        "    torch.empty(1 << 40, dtype=torch.uint8, device='npu')\n"
+        "except torch.OutOfMemoryError as error:\n"
+        "    print(repr(str(error)))\n"
+    )
+    text = environment.answer(code, NPUALLOC_TRACE=str(path))
+    first, *more = text.splitlines()
+    assert first.startswith("NPU out of memory. Tried to allocate 1024.00 GiB (NPU 0; 64.00 GiB")
+    more = "\n".join(more)
+    assert "waiting for the device and returning all that is idle" in more
+    assert "1024.00 GiB together, more than the 64.00 GiB there are" in more
+    # It records already.
+    assert "NPUALLOC_TRACE" not in more
+    lines = read(path)
+    number = 1 << 40
+    at = lines.index(f"m out of memory: {number} bytes")
+    assert lines[at + 1].split()[2] == str(number)
+    assert lines[at + 2] == "f " + lines[at + 1].split()[1]
+
+
+def test_a_trace_that_cannot_be_written(environment, tmp_path):
+    code = TRAIN + (
+        "try:\n"
+        "    npualloc.trace('/no/such/place')\n"
+        "except RuntimeError as error:\n"
+        "    print(repr(str(error)))\n"
+    )
+    assert "/no/such/place" in environment.answer(code)
+    status, output, errors = environment.run(
+        TRAIN + "step(5000)\nprint('done')\n", NPUALLOC_TRACE="/no/such/place"
+    )
+    assert (status, output.strip()) == (0, "done"), errors
+    assert "/no/such/place" in errors
