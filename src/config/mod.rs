@@ -15,7 +15,7 @@ pub use debug::{DebugOptions, UNIT};
 pub use engine::DefaultEngine;
 pub use environment::from_environment;
 pub use error::{ConfigError, ErrorClass, ErrorCode};
-pub use model::{ExpandableSegments, Settings};
+pub use model::{ExpandableSegments, MAX_BASE_ALIGN, Settings};
 pub use rungs::{Rung, SkippedRungs};
 
 #[cfg(test)]

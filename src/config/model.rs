@@ -9,6 +9,9 @@ use crate::size::{
 /// Segments of the large pool are multiples of this with `page_size:1g`.
 const PAGE_1G: usize = 1 << 30;
 
+/// The largest alignment of large blocks in virtual segments that can be asked for.
+pub const MAX_BASE_ALIGN: usize = 16 << 10;
+
 /// Whether `expandable_segments` was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ExpandableSegments {
@@ -88,7 +91,7 @@ impl Default for Settings {
             skipped_rungs: SkippedRungs::default(),
             large_segment_size: LARGE_SEGMENT,
             segment_size: 0,
-            base_addr_aligned_size: 16 << 10,
+            base_addr_aligned_size: MAX_BASE_ALIGN,
             page_size_1g: false,
             multi_stream_lazy_reclaim: false,
             release_lock_on_npumalloc: false,

@@ -3,7 +3,7 @@
 //! what excludes each other. The first fault found in that order is the one reported.
 
 use super::tokenizer::Tokens;
-use super::{ConfigError, ErrorCode, ExpandableSegments, Settings, number};
+use super::{ConfigError, ErrorCode, ExpandableSegments, MAX_BASE_ALIGN, Settings, number};
 use crate::size::{MIN_LARGE_ALLOC, POWER2_INTERVALS};
 
 const MIB: usize = 1 << 20;
@@ -334,7 +334,7 @@ fn digits(token: &str, key: &'static str) -> Result<usize, ConfigError> {
 fn base_addr_aligned(token: &str) -> Result<usize, ConfigError> {
     let kib = digits(token, "base_addr_aligned_kb")?;
     let leading_zeros = token.len() > 1 && token.starts_with('0');
-    if leading_zeros || kib > 16 {
+    if leading_zeros || kib > MAX_BASE_ALIGN >> 10 {
         return Err(ConfigError::BaseAddrAligned);
     }
     Ok(kib << 10)

@@ -10,8 +10,9 @@ use super::DeviceAllocator;
 use super::bounce::Bounce;
 use super::state::{Request, State};
 use crate::block::{BlockState, NO_USES, Place};
+use crate::config::MAX_BASE_ALIGN;
 use crate::ids::{BlockId, ListId, PoolId, StreamKey};
-use crate::size::{MIN_BLOCK_SIZE, SMALL_SIZE};
+use crate::size::{MIN_BLOCK_SIZE, ROUND_LARGE, SMALL_SIZE};
 use crate::sync::Guarded;
 
 /// The block freed last, as long as it has not returned to its list. It is in no list, its state is
@@ -48,6 +49,7 @@ impl Guarded for State {
         self.attention = self.history.recording
             || events && !self.settings.multi_stream_lazy_reclaim
             || self.settings.max_split_size != usize::MAX
+            || self.settings.base_addr_aligned_size.count_ones() > 1
             || !self.asleep.is_empty();
     }
 }
@@ -85,10 +87,13 @@ impl DeviceAllocator {
             state.finish_last_free();
         }
         if virtual_memory {
-            return state.serve_virtual(bytes, size, stream, list);
+            return match state.take_virtual(list, size) {
+                Some(id) => Some(state.hand_out_part::<true>(id, list, size, bytes)),
+                None => state.serve_virtual(bytes, size, stream, list),
+            };
         }
         let id = state.lists[list].free.take_best(&mut state.arena, size)?;
-        Some(state.hand_out_part(id, list, size, bytes))
+        Some(state.hand_out_part::<false>(id, list, size, bytes))
     }
 
     /// Gives the block at `addr` back if nothing but that is to be done; false when it is not a live block
@@ -207,24 +212,51 @@ impl State {
         Some(addr)
     }
 
+    /// Takes the block that [`Self::find_virtual`] would find out of its list, unless there is more to it than a
+    /// best fit: a block that could grow, or whose address is not aligned as configured.
+    #[inline]
+    fn take_virtual(&mut self, list: ListId, size: usize) -> Option<BlockId> {
+        let free = &mut self.lists[list].free;
+        let id = free.best_fit(size)?;
+        let block = &self.arena[id];
+        let unaligned = size >= ROUND_LARGE && block.addr % MAX_BASE_ALIGN != 0;
+        if unaligned || self.arena.is_unmapped(block.next) {
+            return None;
+        }
+        free.remove(&mut self.arena, id);
+        Some(id)
+    }
+
     /// Splits what a request needs off a free block that has left its list, and makes it live. Nothing
     /// limits splits, and no history is recorded. Returns its address.
     #[inline]
-    fn hand_out_part(&mut self, id: BlockId, list: ListId, size: usize, requested: usize) -> usize {
+    fn hand_out_part<const VIRTUAL: bool>(
+        &mut self,
+        id: BlockId,
+        list: ListId,
+        size: usize,
+        requested: usize,
+    ) -> usize {
         let block = &mut self.arena[id];
         let (addr, whole, was_split) = (block.addr, block.size, block.is_split());
+        // Memory of a virtual segment that was not handed out is as old as it was.
+        let since = if VIRTUAL {
+            block.free_since
+        } else {
+            self.tick as u32
+        };
         block.state = BlockState::Live;
         block.flags = 0;
         block.requested = requested;
         let (small, rest) = (size <= SMALL_SIZE, whole - size);
-        let least = if small {
+        let least = if small || VIRTUAL {
             MIN_BLOCK_SIZE
         } else {
             SMALL_SIZE + 1
         };
         let (size, blocks, bytes) = if rest >= least {
             let back = self.arena.split_back(id, size);
-            self.arena[back].free_since = self.tick as u32;
+            self.arena[back].free_since = since;
             self.lists[list].free.insert(&mut self.arena, back);
             if was_split {
                 (size, 0, -(size as i64))
@@ -236,7 +268,9 @@ impl State {
         } else {
             (whole, 0, 0)
         };
-        self.stats.blocks.split_changed(small, blocks, bytes);
+        if !VIRTUAL {
+            self.stats.blocks.split_changed(small, blocks, bytes);
+        }
         self.stats
             .blocks
             .handed_out(small, size as i64, requested as i64);
