@@ -92,6 +92,8 @@ impl RawLock {
 pub trait Guarded {
     /// The lock was taken by someone who may look at everything: brings what is late up to date.
     fn entered(&mut self) {}
+    /// Someone looks, for another reason than to serve a request.
+    fn seen(&mut self) {}
     /// The lock is about to be given back by someone who may have changed anything.
     fn leaving(&mut self) {}
 }
@@ -108,6 +110,14 @@ impl<T: Guarded> Mutex<T> {
     /// Takes the lock and brings the value up to date.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
+        let mut guard = self.lock_unseen();
+        guard.0.seen();
+        guard
+    }
+
+    /// As [`Self::lock`], for who shows nobody what is there: [`Guarded::seen`] is not called.
+    #[inline]
+    pub fn lock_unseen(&self) -> MutexGuard<'_, T> {
         let mut inner = self.0.lock();
         inner.entered();
         MutexGuard(inner)

@@ -53,7 +53,7 @@ impl DeviceAllocator {
         pool: MempoolId,
         context: Option<Arc<Context>>,
     ) -> Result<usize> {
-        let mut state = self.state.lock();
+        let mut state = self.state.lock_unseen();
         self.reap_before_allocation(&mut state);
         let pool = match pool {
             MempoolId::DEFAULT => PoolId::DEFAULT,
@@ -78,7 +78,7 @@ impl DeviceAllocator {
             state.pools.hold(pool);
             drop(state);
             self.choose_engine();
-            state = self.state.lock();
+            state = self.state.lock_unseen();
             state.pools.unhold(pool);
             request = state.request(bytes, self.pad, stream, pool);
         }
@@ -87,9 +87,9 @@ impl DeviceAllocator {
 
     #[inline]
     fn reap_before_allocation(&self, state: &mut MutexGuard<'_, State>) {
-        let waiting = !state.pending.is_empty() || !state.deferred.is_empty();
-        if waiting && !state.settings.multi_stream_lazy_reclaim && !self.in_capture(state) {
+        if state.events_outstanding() && !state.traffic.pass() && !self.in_capture(state) {
             self.reap_events(state);
+            state.traffic.asked();
         }
     }
 
@@ -194,7 +194,8 @@ impl DeviceAllocator {
         let skipped = state.settings.skipped_rungs;
         let capturing = self.in_capture(state);
         // Completed events.
-        if !capturing && !state.pending.is_empty() && !skipped.has(Rung::CompletedEvents) {
+        let events = !state.pending.is_empty() || !state.deferred.is_empty();
+        if !capturing && events && !skipped.has(Rung::CompletedEvents) {
             attempt.tried.push("completed events");
             self.reap_events(state);
             try_cache!(completed_events);
@@ -240,8 +241,10 @@ impl DeviceAllocator {
         }
         // Blocks that wait for events: those are enough where memory can move.
         let waits = !capturing && !skipped.has(Rung::AwaitedEvents);
-        if request.virtual_memory && waits && !state.pending.is_empty() {
+        let events = !state.pending.is_empty() || !state.deferred.is_empty();
+        if request.virtual_memory && waits && events {
             attempt.tried.push("waiting for other streams");
+            self.fence_deferred(state);
             self.drain_events(state, Vec::new(), None)?;
             try_cache!(awaited_events);
             try_growth!(awaited_events);

@@ -2,6 +2,7 @@
 
 use super::DeviceAllocator;
 use super::state::State;
+use crate::driver::{DriverResult, EventHandle, StreamToken};
 use crate::error::Result;
 use crate::ids::{BlockId, PoolId};
 use crate::stream::PendingUse;
@@ -14,11 +15,13 @@ const REAP_LIMIT: usize = 64;
 impl State {
     /// One event of the block has completed.
     pub(super) fn event_done(&mut self, done: PendingUse) {
-        self.idle_events.push(done.event);
+        if done.last {
+            self.idle_events.push(done.event);
+        }
         self.use_done(done.block);
     }
 
-    fn use_done(&mut self, id: BlockId) {
+    pub(super) fn use_done(&mut self, id: BlockId) {
         self.arena[id].events -= 1;
         if self.arena[id].events == 0 {
             self.complete_free(id, None);
@@ -37,13 +40,18 @@ impl DeviceAllocator {
         self.fence_deferred(state);
         let mut budget = REAP_LIMIT;
         for stream in 0..state.pending.streams() {
+            let mut completed = None;
             while let Some(head) = state.pending.head(stream) {
                 if budget == 0 {
                     return;
                 }
-                if !matches!(self.driver.event_query(head.event), Ok(true)) {
+                let known = completed == Some(head.event);
+                if !known && !matches!(self.driver.event_query(head.event), Ok(true)) {
+                    state.traffic.fruitless();
                     break;
                 }
+                // The event may be used again from the last of its blocks on.
+                completed = (!head.last).then_some(head.event);
                 state.pending.pop(stream);
                 state.event_done(head);
                 budget -= 1;
@@ -51,26 +59,72 @@ impl DeviceAllocator {
         }
     }
 
-    /// Records the events that a graph capture kept from being recorded. Uses within the capture need
-    /// none: the graph orders them.
+    /// Records the events that freed blocks still need: one on each stream for all blocks of a pool. Uses within a
+    /// graph capture need none: the graph orders them.
+    ///
+    /// Events are recorded with the lock released: recording goes through the client's task queue and may wait
+    /// for room in it, while the queue's consumer may be allocating.
     pub(super) fn fence_deferred(&self, state: &mut MutexGuard<'_, State>) {
-        for id in std::mem::take(&mut state.deferred) {
-            let outside: Vec<_> = state
-                .take_uses(id)
-                .into_iter()
-                .filter(|used| !used.captured)
-                .collect();
-            let inner = &mut **state;
-            for used in outside {
-                inner.uses.add(&mut inner.arena[id], used.stream, false);
-            }
-            state.arena[id].events = 0;
-            if state.uses.of(&state.arena[id]).is_empty() {
+        if state.deferred.is_empty() {
+            return;
+        }
+        state.deferred_bytes = 0;
+        let mut deferred = std::mem::take(&mut state.deferred);
+        let mut waiting = std::mem::take(&mut state.to_fence);
+        for id in deferred.drain(..) {
+            let uses = state.take_uses(id);
+            let outside = uses.iter().filter(|used| !used.captured);
+            let before = waiting.len();
+            waiting.extend(outside.map(|used| (used.stream, id)));
+            state.uses.recycle(uses);
+            state.arena[id].events = (waiting.len() - before) as u32;
+            if waiting.len() == before {
                 state.complete_free(id, None);
-            } else {
-                self.fence(state, id);
             }
         }
+        state.deferred = deferred;
+        state.detached += waiting.len();
+        waiting.sort_unstable_by_key(|(stream, id)| (stream.device, stream.id, state.pool_of(*id)));
+        let mut left = &waiting[..];
+        while let Some((stream, first)) = left.first().copied() {
+            let pool = state.pool_of(first);
+            let alike =
+                |(of, id): &(StreamToken, BlockId)| (*of, state.pool_of(*id)) == (stream, pool);
+            let group;
+            (group, left) = left.split_at(left.iter().take_while(|use_| alike(use_)).count());
+            let recorded = self.record_event(state, stream);
+            state.detached -= group.len();
+            match recorded {
+                Ok(event) => state.pending.push_all(stream, event, group),
+                // Nothing is lost: the blocks stay out of use until the device has been synchronised.
+                Err(_) => state.unfenced.extend(group.iter().map(|(_, id)| *id)),
+            }
+        }
+        waiting.clear();
+        state.to_fence = waiting;
+    }
+
+    /// Records an event on a stream, with the lock released.
+    fn record_event(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        stream: StreamToken,
+    ) -> DriverResult<EventHandle> {
+        let event = state.idle_events.pop();
+        MutexGuard::unlocked(state, || {
+            let event = match event {
+                Some(event) => event,
+                None => self.driver.event_create(self.id)?,
+            };
+            match self.driver.event_record(event, stream) {
+                Ok(()) => Ok(event),
+                Err(error) => {
+                    // An event that can't be recorded may be broken: don't use it again.
+                    let _ = self.driver.event_destroy(event);
+                    Err(error)
+                }
+            }
+        })
     }
 
     /// Waits for the outstanding events of `pool` (`None`: of all) and returns the blocks. `unfenced`
@@ -128,6 +182,12 @@ impl DeviceAllocator {
         for id in std::mem::take(&mut state.unfenced) {
             state.use_done(id);
         }
+        for id in std::mem::take(&mut state.deferred) {
+            let uses = state.take_uses(id);
+            state.uses.recycle(uses);
+            state.use_done(id);
+        }
+        state.deferred_bytes = 0;
         self.unlock(state);
     }
 }

@@ -8,7 +8,6 @@ use crate::block::{BlockState, NO_USES};
 use crate::driver::StreamToken;
 use crate::history::Context;
 use crate::ids::BlockId;
-use crate::stream::PendingUse;
 use crate::sync::MutexGuard;
 
 impl DeviceAllocator {
@@ -20,7 +19,7 @@ impl DeviceAllocator {
 
     /// As [`Self::deallocate`], with the client's context.
     pub fn deallocate_with(&self, addr: usize, context: Option<Arc<Context>>) -> bool {
-        let mut guard = self.state.lock();
+        let mut guard = self.state.lock_unseen();
         let state = &mut *guard;
         let Some(id) = state.live.remove(addr, &state.arena) else {
             return false;
@@ -51,52 +50,19 @@ impl DeviceAllocator {
         if self.is_exiting() {
             state.take_uses(id);
             state.complete_free(id, None);
-        } else if self.in_capture(state) {
-            // An event recorded into a capture can't be queried: record it when the capture is over.
-            state.arena[id].events = 1;
-            state.deferred.push(id);
-        } else {
-            self.fence(state, id);
+            return;
         }
-    }
-
-    /// Records an event on each stream that used the retired block. The events are recorded with the
-    /// lock released: recording goes through the client's task queue and may wait for room in it, while
-    /// the queue's consumer may be allocating.
-    pub(super) fn fence(&self, state: &mut MutexGuard<'_, State>, id: BlockId) {
-        let uses = state.take_uses(id);
-        state.arena[id].events = uses.len() as u32;
-        state.detached += uses.len();
-        for stream in uses.iter().map(|used| used.stream) {
-            let event = state.idle_events.pop();
-            let recorded = MutexGuard::unlocked(state, || {
-                let event = match event {
-                    Some(event) => event,
-                    None => self.driver.event_create(self.id)?,
-                };
-                match self.driver.event_record(event, stream) {
-                    Ok(()) => Ok(event),
-                    Err(error) => {
-                        // An event that can't be recorded may be broken: don't use it again.
-                        let _ = self.driver.event_destroy(event);
-                        Err(error)
-                    }
-                }
-            });
-            state.detached -= 1;
-            match recorded {
-                Ok(event) => state.pending.push(stream, PendingUse { event, block: id }),
-                // Nothing is lost: the block stays out of use until the device has been synchronised.
-                Err(_) => state.unfenced.push(id),
-            }
+        state.defer(id);
+        // An event recorded into a capture can't be queried: record it when the capture is over.
+        if !state.may_defer() && !self.in_capture(state) {
+            self.fence_deferred(state);
         }
-        state.uses.recycle(uses);
     }
 
     /// Notes that the block at `addr` is used on `stream` too; false when it is not a live block of
     /// this device.
     pub fn record_stream(&self, addr: usize, stream: StreamToken) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.state.lock_unseen();
         let Some(id) = state.live.get(addr, &state.arena) else {
             return false;
         };
@@ -130,6 +96,13 @@ impl DeviceAllocator {
             state.uses.remove(&mut state.arena[id], stream);
         } else if let Some(pending) = state.pending.take(stream, id) {
             state.event_done(pending);
+        } else if let Some(at) = state.deferred.iter().position(|other| *other == id) {
+            let state = &mut *state;
+            state.uses.remove(&mut state.arena[id], stream);
+            if state.arena[id].uses == NO_USES {
+                state.deferred.remove(at);
+                state.use_done(id);
+            }
         }
         self.unlock(state);
         true

@@ -44,13 +44,20 @@ impl Guarded for State {
     }
 
     #[inline]
+    fn seen(&mut self) {
+        self.traffic.seen();
+    }
+
+    #[inline]
     fn leaving(&mut self) {
-        let events = !self.pending.is_empty() || !self.deferred.is_empty();
-        self.attention = self.history.recording
-            || events && !self.settings.multi_stream_lazy_reclaim
+        let always = self.history.recording
             || self.settings.max_split_size != usize::MAX
             || self.settings.base_addr_aligned_size.count_ones() > 1
             || !self.asleep.is_empty();
+        if always {
+            self.traffic.ask_now();
+        }
+        self.attention = always || self.events_outstanding();
     }
 }
 
@@ -64,7 +71,7 @@ impl DeviceAllocator {
         if let Some(addr) = state.bounce.take(bytes, stream) {
             return Some(addr);
         }
-        if state.attention {
+        if state.attention && !state.traffic.pass() {
             return None;
         }
         if state.bounce.block.is_some() {

@@ -6,7 +6,7 @@ use super::hot::LastFreed;
 use super::probe::Probe;
 use crate::block::{AddrMap, BlockArena, BlockState};
 use crate::config::Settings;
-use crate::driver::EventHandle;
+use crate::driver::{EventHandle, StreamToken};
 use crate::history::History;
 use crate::ids::{BlockId, ListId, PoolId, StreamKey};
 use crate::page::PagePool;
@@ -14,7 +14,11 @@ use crate::pool::{FreeLists, PoolTable};
 use crate::segment::SegmentTable;
 use crate::size::SMALL_SIZE;
 use crate::stats::{Counters, Ladder};
-use crate::stream::{Fences, PendingEvents, StreamUses};
+use crate::stream::{Fences, PendingEvents, StreamUses, Traffic};
+
+/// Bytes of blocks whose events are put off: up to this, or up to a part of what is active.
+const DEFERRED_BYTES: usize = 16 << 20;
+const DEFERRED_SHARE: usize = 512;
 
 /// Names a block from the time it is handed out until its last use is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +48,17 @@ pub(super) struct State {
     pub pending: PendingEvents,
     /// Freed blocks whose events could not be recorded: they wait for a device synchronisation.
     pub unfenced: Vec<BlockId>,
-    /// Blocks freed during a graph capture, whose events are recorded once it has ended.
+    /// Freed blocks whose events are still to be recorded: those freed during a graph capture, once it has
+    /// ended; others while the [`Traffic`] is heavy.
     pub deferred: Vec<BlockId>,
+    /// Room for what [`DeviceAllocator::fence_deferred`] works on.
+    ///
+    /// [`DeviceAllocator::fence_deferred`]: super::DeviceAllocator::fence_deferred
+    pub to_fence: Vec<(StreamToken, BlockId)>,
+    /// Bytes in blocks that were deferred.
+    pub deferred_bytes: usize,
+    /// How much there is to do with events.
+    pub traffic: Traffic,
     /// Graph captures under way.
     pub captures: u32,
     /// Events not in use.
@@ -125,6 +138,9 @@ impl State {
             pending: PendingEvents::default(),
             unfenced: Vec::new(),
             deferred: Vec::new(),
+            to_fence: Vec::new(),
+            deferred_bytes: 0,
+            traffic: Traffic::default(),
             captures: 0,
             idle_events: Vec::new(),
             stats: Counters::default(),
@@ -201,6 +217,31 @@ impl State {
         let block = self.arena.get(handle.block)?;
         let active = matches!(block.state, BlockState::Live | BlockState::Pending);
         (active && block.generation == handle.generation).then_some(handle.block)
+    }
+
+    /// Whether an allocation is to ask events, or to record them.
+    #[inline]
+    pub fn events_outstanding(&self) -> bool {
+        let events = !self.pending.is_empty() || !self.deferred.is_empty();
+        events && !self.settings.multi_stream_lazy_reclaim
+    }
+
+    /// Puts the event of a block that was given back off.
+    pub fn defer(&mut self, id: BlockId) {
+        let block = &mut self.arena[id];
+        block.events = 1;
+        self.deferred_bytes += block.size;
+        self.deferred.push(id);
+        self.traffic.freed();
+    }
+
+    /// Whether the events of the blocks that were put off may wait for more such blocks.
+    pub fn may_defer(&self) -> bool {
+        let active = self.stats.blocks.active_bytes() as usize;
+        let most = (active / DEFERRED_SHARE).max(DEFERRED_BYTES);
+        self.traffic.is_heavy()
+            && self.deferred.len() < Traffic::SHARE
+            && self.deferred_bytes <= most
     }
 
     /// Bytes of physical memory that serve no range.

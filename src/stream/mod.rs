@@ -3,8 +3,10 @@
 
 mod fences;
 mod pending;
+mod traffic;
 mod uses;
 
 pub use fences::Fences;
 pub use pending::{PendingEvents, PendingUse};
+pub use traffic::Traffic;
 pub use uses::{StreamUses, Use};

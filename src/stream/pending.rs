@@ -12,6 +12,8 @@ pub struct PendingUse {
     pub event: EventHandle,
     /// The waiting block.
     pub block: BlockId,
+    /// Of the blocks that share the event, this comes last in the queue: after it nobody needs the event.
+    pub last: bool,
 }
 
 /// One queue for each stream: a stream's events complete in order, so only the heads need asking.
@@ -34,7 +36,27 @@ impl PendingEvents {
         self.len == 0
     }
 
-    /// Adds an event to its stream's queue.
+    /// Adds blocks that wait for the same event, which was recorded after all others on its stream.
+    pub fn push_all(
+        &mut self,
+        stream: StreamToken,
+        event: EventHandle,
+        blocks: &[(StreamToken, BlockId)],
+    ) {
+        for (at, (_, block)) in blocks.iter().enumerate() {
+            let last = at + 1 == blocks.len();
+            self.push(
+                stream,
+                PendingUse {
+                    event,
+                    block: *block,
+                    last,
+                },
+            );
+        }
+    }
+
+    /// Adds a block that waits for an event to the event's stream's queue.
     pub fn push(&mut self, stream: StreamToken, pending: PendingUse) {
         self.len += 1;
         if let Some((_, queue)) = self.queues.iter_mut().find(|(of, _)| *of == stream) {
@@ -67,7 +89,16 @@ impl PendingEvents {
         let (_, queue) = self.queues.iter_mut().find(|(of, _)| *of == stream)?;
         let at = queue.iter().position(|pending| pending.block == block)?;
         self.len -= 1;
-        queue.remove(at)
+        let mut taken = queue.remove(at)?;
+        // Who comes last now of those that share the event?
+        if let Some(before) = at.checked_sub(1).and_then(|at| queue.get_mut(at))
+            && taken.last
+            && before.event == taken.event
+        {
+            before.last = true;
+            taken.last = false;
+        }
+        Some(taken)
     }
 
     /// Takes everything out, oldest first within a stream.
