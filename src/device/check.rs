@@ -23,7 +23,7 @@ type Check = std::result::Result<(), String>;
 impl DeviceAllocator {
     /// Verifies every invariant; the error names the first one broken.
     pub fn check_consistency(&self) -> Result<()> {
-        let state = self.state.lock();
+        let state = self.state.lock_unseen();
         state
             .check()
             .map_err(|broken| AllocError::Internal(format!("device {}: {broken}", self.id.0)))
@@ -225,6 +225,17 @@ impl State {
             self.pending.iter().count() == self.pending.len(),
             "pending events miscounted"
         );
+        let uses: Vec<_> = self.pending.iter().collect();
+        for (at, (stream, this)) in uses.iter().enumerate() {
+            let next = uses.get(at + 1);
+            let shared = next.is_some_and(|next| next.0 == *stream && next.1.event == this.event);
+            ensure!(
+                this.last != shared && !self.idle_events.contains(&this.event),
+                "event {:?} of block {:?} is given back too early, or never",
+                this.event,
+                this.block
+            );
+        }
         let mut with_uses = 0;
         let mut missing = 0;
         for (id, block) in self.arena.iter() {

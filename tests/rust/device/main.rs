@@ -10,6 +10,7 @@ mod pools;
 mod records;
 mod sleep;
 mod streams;
+mod traffic;
 mod virtual_segments;
 
 use std::sync::Arc;
