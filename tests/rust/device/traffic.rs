@@ -93,7 +93,7 @@ fn a_block_waits_for_the_event_of_each_of_its_streams() {
 
 #[test]
 fn who_finds_nothing_free_asks_at_once() {
-    let (driver, device) = device(33 * MIB);
+    let (driver, device) = device(35 * MIB);
     make_heavy(&driver, &device);
     let blocks = free_three(&device, 9 * MIB, &[SIDE]);
     let records = driver.calls("event_record");
