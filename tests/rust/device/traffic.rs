@@ -96,7 +96,7 @@ fn who_finds_nothing_free_asks_at_once() {
     let (driver, device) = device(35 * MIB);
     make_heavy(&driver, &device);
     // Nothing is left free in the one segment, and there is room for no other.
-    device.allocate(17 * MIB, S0).expect("fits");
+    device.allocate(16 * MIB, S0).expect("fits");
     let blocks = free_three(&device, 5 * MIB, &[SIDE]);
     let records = driver.calls("event_record");
     let again = device.allocate(5 * MIB, S0).expect("fits");
