@@ -52,9 +52,10 @@ impl DeviceAllocator {
             state.complete_free(id, None);
             return;
         }
+        let waits = state.may_defer(state.arena[id].size);
         state.defer(id);
         // An event recorded into a capture can't be queried: record it when the capture is over.
-        if !state.may_defer() && !self.in_capture(state) {
+        if !waits && !self.in_capture(state) {
             self.fence_deferred(state);
         }
     }

@@ -119,9 +119,12 @@ impl DeviceAllocator {
             return false;
         };
         let block = &state.arena[id];
-        let plain = block.state == BlockState::Live && block.flags == 0 && block.uses == NO_USES;
+        let plain = block.state == BlockState::Live && block.flags == 0;
         if !plain || state.history.recording {
             return false;
+        }
+        if block.uses != NO_USES {
+            return !self.is_exiting() && state.free_later(id, entry);
         }
         let (prev, next) = (block.prev, block.next);
         state.arena.prefetch(prev);
@@ -147,6 +150,22 @@ impl State {
         let (size, small) = (block.size as i64, self.lists[block.list].small);
         self.stats.blocks.freed(small, size, requested);
         self.tick += 1;
+    }
+
+    /// Gives a block back that other streams used, if its events may wait for those of other blocks.
+    #[inline(never)]
+    fn free_later(&mut self, id: BlockId, entry: Place) -> bool {
+        if self.captures > 0 || !self.may_defer(self.arena[id].size) {
+            return false;
+        }
+        if self.last_freed.block.is_some() {
+            self.finish_last_free();
+        }
+        self.live.remove_at(entry);
+        self.retire(id, None);
+        self.defer(id);
+        self.attention |= self.events_outstanding();
+        true
     }
 
     /// Returns the block freed last to its list.
@@ -219,18 +238,15 @@ impl State {
         Some(addr)
     }
 
-    /// Takes the block that [`Self::find_virtual`] would find out of its list, unless there is more to it than a
-    /// best fit: a block that could grow, or whose address is not aligned as configured.
+    /// Takes the block that [`Self::find_virtual`] would find out of its list, unless it is fixed, or may not be
+    /// aligned as configured.
     #[inline]
     fn take_virtual(&mut self, list: ListId, size: usize) -> Option<BlockId> {
-        let free = &mut self.lists[list].free;
-        let id = free.best_fit(size)?;
-        let block = &self.arena[id];
-        let unaligned = size >= ROUND_LARGE && block.addr % MAX_BASE_ALIGN != 0;
-        if unaligned || self.arena.is_unmapped(block.next) {
+        let id = self.best_virtual(list, size)?;
+        if size >= ROUND_LARGE && self.arena[id].addr % MAX_BASE_ALIGN != 0 {
             return None;
         }
-        free.remove(&mut self.arena, id);
+        self.lists[list].free.remove(&mut self.arena, id);
         Some(id)
     }
 

@@ -235,13 +235,13 @@ impl State {
         self.traffic.freed();
     }
 
-    /// Whether the events of the blocks that were put off may wait for more such blocks.
-    pub fn may_defer(&self) -> bool {
+    /// Whether the event of a block of `size` bytes may wait for those of others.
+    pub fn may_defer(&self, size: usize) -> bool {
         let active = self.stats.blocks.active_bytes() as usize;
         let most = (active / DEFERRED_SHARE).max(DEFERRED_BYTES);
         self.traffic.is_heavy()
-            && self.deferred.len() < Traffic::SHARE
-            && self.deferred_bytes <= most
+            && self.deferred.len() + 1 < Traffic::SHARE
+            && self.deferred_bytes + size <= most
     }
 
     /// Bytes of physical memory that serve no range.

@@ -23,15 +23,17 @@ impl State {
     /// The best free block of a virtual segment; failing that, of a fixed one. A block that could grow
     /// into unmapped memory behind it counts as larger than it is: the next larger one is preferred.
     pub fn find_virtual(&self, request: &Request) -> Option<BlockId> {
-        let free = &self.lists[request.list].free;
-        let Some(best) = free.best_fit(request.size) else {
+        self.best_virtual(request.list, request.size).or_else(|| {
             let fixed = self.lists.fixed_beside(request.list);
-            return self.lists[fixed].free.best_fit(request.size);
-        };
-        let grows = |id: BlockId| {
-            let next = self.arena[id].next;
-            next.is_some() && self.arena[next].state == BlockState::Unmapped
-        };
+            self.lists[fixed].free.best_fit(request.size)
+        })
+    }
+
+    #[inline]
+    pub(super) fn best_virtual(&self, list: ListId, size: usize) -> Option<BlockId> {
+        let free = &self.lists[list].free;
+        let best = free.best_fit(size)?;
+        let grows = |id: BlockId| self.arena.is_unmapped(self.arena[id].next);
         if grows(best)
             && let Some(other) = free.best_fit(self.arena[best].size + MIN_BLOCK_SIZE)
             && !grows(other)

@@ -21,7 +21,7 @@ pub struct Traffic {
 
 impl Traffic {
     /// Allocations for each that asks.
-    pub const PERIOD: u32 = 8;
+    pub const PERIOD: u32 = 16;
     /// Blocks that share an event at the most.
     pub const SHARE: usize = 16;
 
@@ -86,7 +86,7 @@ mod tests {
             traffic.freed();
         }
         let asked = (0..800).filter(|_| ask(&mut traffic)).count();
-        assert_eq!(asked, 100);
+        assert_eq!(asked, 50);
         traffic.seen();
         assert!(ask(&mut traffic) && ask(&mut traffic));
     }

@@ -175,9 +175,9 @@ fn uses_on_another_stream() {
     let (records, allocations) = (driver.calls("event_record"), CALLS.get());
     (0..100).for_each(|_| step());
     assert_eq!(CALLS.get(), allocations);
-    // Eight frees have an event in common, and there is no event that nobody asks for.
+    // Sixteen frees have an event in common, and there is no event that nobody asks for.
     let recorded = driver.calls("event_record") - records;
-    assert!((12..=13).contains(&recorded), "{recorded} events");
+    assert!((6..=7).contains(&recorded), "{recorded} events");
     registry.check_consistency().expect("consistent");
 }
 

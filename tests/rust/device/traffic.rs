@@ -30,7 +30,7 @@ fn free_used(device: &DeviceAllocator, streams: &[StreamToken]) -> usize {
 
 /// Lets the allocations pass that do not ask.
 fn pass(device: &DeviceAllocator) {
-    for _ in 0..8 {
+    for _ in 0..16 {
         device.allocate(512, S0).expect("fits");
     }
 }
