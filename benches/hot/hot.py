@@ -195,12 +195,12 @@ def cases(bench, streams, simulator, traces):
         simulator.keep_busy(stream)
         return lambda: torch.npu.synchronize(device)
 
-    yield stream_case("record_stream, completed", completed, 1000)
+    yield stream_case("record_stream, completed", completed, 10_000)
     if simulator:
-        yield stream_case("record_stream, pending", pending, 1000)
+        yield stream_case("record_stream, pending", pending, 10_000)
     else:
         print("skipped: record_stream, pending (needs the simulator's clock)", file=sys.stderr)
-    event = Case("event of a record_stream alone", "event", steps=1000)
+    event = Case("event of a record_stream alone", "event", steps=10_000)
     event.numbers = [(streams.id(bench.device(subject), 1),) for subject in SUBJECTS]
     yield event
     yield Case("threads: 1", "threads", [1, 0], latencies=False)
