@@ -17,6 +17,8 @@ pub struct Traffic {
     unseen: u32,
     /// Allocations until one asks.
     pause: u32,
+    /// Looks change nothing.
+    stays_heavy: bool,
 }
 
 impl Traffic {
@@ -28,7 +30,14 @@ impl Traffic {
     /// Somebody looks.
     #[inline]
     pub fn seen(&mut self) {
-        *self = Self::default();
+        if !self.stays_heavy {
+            *self = Self::default();
+        }
+    }
+
+    /// Much to do from now on.
+    pub fn stay_heavy(&mut self) {
+        (self.unseen, self.stays_heavy) = (HEAVY, true);
     }
 
     /// A block with uses was freed.

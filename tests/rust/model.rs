@@ -98,13 +98,16 @@ fn check(device: &DeviceAllocator, driver: &FakeDriver, live: &BTreeMap<usize, u
 }
 
 /// Runs a program; true when a planned failure did not come up.
-fn run(config: &str, aliasing: bool, ops: Vec<Op>) -> bool {
+fn run(config: &str, aliasing: bool, heavy: bool, ops: Vec<Op>) -> bool {
     let driver = Arc::new(FakeDriver::new(CAPACITY));
     if !aliasing {
         driver.refuse_aliasing();
     }
     let settings = Settings::parse(config).expect("valid");
     let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
+    if heavy {
+        device.assume_heavy_traffic();
+    }
     // Address → bytes asked for.
     let mut live: BTreeMap<usize, usize> = BTreeMap::new();
     let mut failing = false;
@@ -171,9 +174,10 @@ proptest! {
     fn random_programs_keep_every_invariant(
         config in config(),
         aliasing in any::<bool>(),
+        heavy in any::<bool>(),
         ops in prop::collection::vec(op(), 1..150),
     ) {
-        run(config, aliasing, ops);
+        run(config, aliasing, heavy, ops);
     }
 }
 
@@ -203,17 +207,18 @@ fn every_driver_call_fails_once() {
         ops
     };
     let virtual_segments = "expandable_segments:True";
-    for (config, aliasing) in [
-        ("", false),
-        (virtual_segments, false),
-        (virtual_segments, true),
+    for (config, aliasing, heavy) in [
+        ("", false, false),
+        ("", false, true),
+        (virtual_segments, false, true),
+        (virtual_segments, true, false),
     ] {
         for code in [OUT_OF_MEMORY_CODE, 500_000, 207_000, 107_002] {
             let mut n = 0;
             loop {
                 let mut ops = vec![Op::FailNext { after: n, code }];
                 ops.extend(program());
-                if run(config, aliasing, ops) {
+                if run(config, aliasing, heavy, ops) {
                     break;
                 }
                 n += 1;

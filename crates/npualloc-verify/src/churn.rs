@@ -102,6 +102,11 @@ impl Round {
         let settings = Settings::parse(CONFIGS[number % CONFIGS.len()]).expect("valid settings");
         let registry = Registry::new(driver.clone(), settings, 32);
         registry.init(DEVICES as i32).expect("devices");
+        if random.below(2) == 0 {
+            registry
+                .devices()
+                .for_each(|device| device.assume_heavy_traffic());
+        }
         let target = LIVE[random.below(LIVE.len())];
         // One round in eight wants more memory than there is, again and again.
         let much = usize::from(random.below(8) == 0);

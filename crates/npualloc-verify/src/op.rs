@@ -147,6 +147,8 @@ pub struct Setup {
     pub config: u8,
     /// The driver maps a handle at two addresses.
     pub aliasing: bool,
+    /// Frees with uses share events from the beginning, as if there had been many.
+    pub heavy: bool,
     /// 1 to 3.
     pub devices: u8,
     /// Of each device, MiB.
@@ -194,7 +196,8 @@ impl Program {
         let setup = Setup {
             config,
             aliasing: flags & 1 != 0,
-            devices: 1 + (flags >> 1) % 3,
+            heavy: flags & 2 != 0,
+            devices: 1 + (flags >> 2) % 3,
             capacity: 64 + 4 * u16::from(capacity),
         };
         let ops = std::iter::from_fn(|| read_op(&mut bytes)).take(MOST_OPS);

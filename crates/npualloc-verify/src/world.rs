@@ -93,6 +93,11 @@ impl World {
         let registry = Registry::new(driver.clone(), settings, PAD);
         let count = setup.devices.clamp(1, 3);
         registry.init(count.into()).expect("devices");
+        if setup.heavy {
+            registry
+                .devices()
+                .for_each(|device| device.assume_heavy_traffic());
+        }
         Self {
             driver,
             registry,

@@ -140,19 +140,21 @@ fn every_driver_call_fails_once_with_every_code() {
         ("pressure", pressure()),
     ] {
         // Fixed, virtual with one address for a page and with two, oversize limits, collection under a
-        // limit, lazy events, a limit on virtual memory.
-        for (config, aliasing) in [
-            (0, false),
-            (1, false),
-            (1, true),
-            (2, false),
-            (4, false),
-            (9, true),
-            (10, true),
+        // limit, lazy events, a limit on virtual memory; with events in common and without.
+        for (config, aliasing, heavy) in [
+            (0, false, false),
+            (0, false, true),
+            (1, false, false),
+            (1, true, true),
+            (2, false, false),
+            (4, false, true),
+            (9, true, false),
+            (10, true, false),
         ] {
             let setup = Setup {
                 config,
                 aliasing,
+                heavy,
                 devices: 1,
                 capacity: 192,
             };
@@ -175,6 +177,7 @@ fn a_program_without_faults_makes_none() {
     let setup = Setup {
         config: 0,
         aliasing: false,
+        heavy: false,
         devices: 1,
         capacity: 192,
     };

@@ -9,6 +9,7 @@ fn on_one_device(config: u8, capacity: u16, ops: Vec<Op>) {
     let setup = Setup {
         config,
         aliasing: false,
+        heavy: false,
         devices: 1,
         capacity,
     };
