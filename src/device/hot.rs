@@ -155,7 +155,7 @@ impl State {
     /// Gives a block back that other streams used, if its events may wait for those of other blocks.
     #[inline(never)]
     fn free_later(&mut self, id: BlockId, entry: Place) -> bool {
-        if self.captures > 0 || !self.may_defer(self.arena[id].size) {
+        if !self.may_defer(self.arena[id].size) {
             return false;
         }
         if self.last_freed.block.is_some() {
