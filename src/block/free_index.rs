@@ -1,16 +1,15 @@
 //! The index of free blocks of one (pool, stream): best fit in a handful of steps.
 //!
-//! Sizes up to 2 MiB have a class each (one for every multiple of 512 bytes); above, a bin covers 1/64 of
-//! an octave and keeps its sizes ordered. Bitmaps over both find the first non-empty one. So the block
-//! returned is the smallest that fits, and among equals the one with the lowest address as far as
+//! Sizes up to 2 MiB have a class each (one for every multiple of 512 bytes); above, [`LargeBins`] keep them
+//! in order. Bitmaps over both find the first non-empty one. So the block returned is the smallest that fits, and among equals the one with the lowest address as far as
 //! [`SizeClass`] can tell.
 
 use std::iter::successors;
 
 use super::arena::{BlockArena, BlockState};
 use super::bitmap::{BITS, Bitmap};
+use super::large_bins::{LARGE_FROM, LargeBins};
 use super::lazy_array::{LazyArray, Zeroable};
-use super::ordered_bin::OrderedBin;
 use super::size_class::SizeClass;
 use crate::ids::BlockId;
 use crate::size::MIN_BLOCK_SIZE;
@@ -18,12 +17,7 @@ use crate::size::MIN_BLOCK_SIZE;
 /// Sizes up to `EXACT * 512` have their own class; size `n * 512` is class `n - 1`.
 const EXACT: usize = BITS;
 const EXACT_LIMIT: usize = EXACT * MIN_BLOCK_SIZE;
-/// log2 of the number of bins in an octave.
-const BIN_BITS: u32 = 6;
-const FIRST_OCTAVE: u32 = EXACT_LIMIT.ilog2();
-const OCTAVES: usize = 48 - FIRST_OCTAVE as usize;
-const BINS: usize = OCTAVES << BIN_BITS;
-const _: () = assert!(BINS <= BITS);
+const _: () = assert!(EXACT_LIMIT == LARGE_FROM);
 
 /// A class in a cache line of its own.
 #[derive(Debug, Clone, Copy)]
@@ -38,24 +32,15 @@ unsafe impl Zeroable for Line {}
 #[derive(Debug, Default)]
 pub struct FreeIndex {
     exact_bits: Bitmap,
-    bin_bits: Bitmap,
     /// Made when it is used first.
     exact: Option<LazyArray<Line>>,
-    bins: Vec<OrderedBin>,
+    large: LargeBins,
 }
 
 /// The class of a size up to [`EXACT_LIMIT`].
 #[inline]
 fn class_of(size: usize) -> usize {
     size / MIN_BLOCK_SIZE - 1
-}
-
-/// The bin of a size above [`EXACT_LIMIT`].
-#[inline]
-fn bin_of(size: usize) -> usize {
-    let octave = size.ilog2();
-    let step = (size >> (octave - BIN_BITS)) & ((1 << BIN_BITS) - 1);
-    ((((octave - FIRST_OCTAVE) as usize) << BIN_BITS) | step).min(BINS - 1)
 }
 
 #[cold]
@@ -72,8 +57,7 @@ impl FreeIndex {
     /// Bytes of bookkeeping held.
     pub fn heap_bytes(&self) -> usize {
         let exact = self.exact.as_ref().map_or(0, LazyArray::len) * size_of::<Line>();
-        let bins: usize = self.bins.iter().map(OrderedBin::heap_bytes).sum();
-        exact + bins + self.bins.capacity() * size_of::<OrderedBin>()
+        exact + self.large.heap_bytes()
     }
 
     /// Adds a block, whose state becomes `Free`.
@@ -88,18 +72,8 @@ impl FreeIndex {
             let classes = self.exact.get_or_insert_with(new_classes);
             classes.at_mut(class).0.insert(arena, id, addr);
         } else {
-            self.insert_large(arena, id, addr, size);
+            self.large.insert(arena, id, addr, size);
         }
-    }
-
-    #[inline(never)]
-    fn insert_large(&mut self, arena: &mut BlockArena, id: BlockId, addr: usize, size: usize) {
-        if self.bins.is_empty() {
-            self.bins.resize_with(BINS, OrderedBin::default);
-        }
-        let bin = bin_of(size);
-        self.bin_bits.set(bin);
-        self.bins[bin].entry(size).insert(arena, id, addr);
     }
 
     /// Takes a block out; its state becomes `Pending`.
@@ -116,15 +90,8 @@ impl FreeIndex {
                 self.exact_bits.clear_if(class, empty);
             }
         } else {
-            self.remove_large(arena, id, addr, size);
+            self.large.remove(arena, id, addr, size);
         }
-    }
-
-    #[inline(never)]
-    fn remove_large(&mut self, arena: &mut BlockArena, id: BlockId, addr: usize, size: usize) {
-        let bin = bin_of(size);
-        self.bins[bin].change(size, |class| class.remove(arena, id, addr));
-        self.bin_bits.clear_if(bin, self.bins[bin].is_empty());
     }
 
     /// The best fit for `size` (a multiple of 512): the smallest block that holds it.
@@ -160,27 +127,14 @@ impl FreeIndex {
         {
             return Some(((class + 1) * MIN_BLOCK_SIZE, &classes.at(class).0));
         }
-        self.next_large_class(size)
-    }
-
-    #[inline(never)]
-    fn next_large_class(&self, size: usize) -> Option<(usize, &SizeClass)> {
-        let first = if size <= EXACT_LIMIT { 0 } else { bin_of(size) };
-        let bin = self.bin_bits.next(first)?;
-        if let Some(found) = self.bins[bin].at_least(size) {
-            return Some(found);
-        }
-        // Only the request's own bin can hold smaller blocks alone.
-        let bin = self.bin_bits.next(bin + 1)?;
-        self.bins[bin].at_least(size)
+        self.large.at_least(size)
     }
 
     /// Every class that holds blocks, ascending by size.
     fn classes(&self) -> impl Iterator<Item = &SizeClass> {
         let exact = successors(self.exact_bits.next(0), |at| self.exact_bits.next(at + 1));
         let lines = exact.filter_map(|at| Some(&self.exact.as_ref()?.at(at).0));
-        let bins = successors(self.bin_bits.next(0), |at| self.bin_bits.next(at + 1));
-        lines.chain(bins.flat_map(|at| self.bins[at].classes()))
+        lines.chain(self.large.classes())
     }
 
     /// Every free block, ascending by size.
@@ -212,7 +166,15 @@ mod tests {
     }
 
     fn size() -> impl Strategy<Value = usize> {
-        prop_oneof![1usize..5000, 4000usize..4200, 1usize..100_000_000].prop_map(|n| n * 512)
+        prop_oneof![
+            1usize..5000,
+            4000usize..4200,
+            // Of one bin, and of the next.
+            40_000usize..40_020,
+            40_400usize..40_420,
+            1usize..100_000_000
+        ]
+        .prop_map(|n| n * 512)
     }
 
     fn op() -> impl Strategy<Value = Op> {

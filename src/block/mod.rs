@@ -12,6 +12,7 @@ mod addr_map;
 mod arena;
 mod bitmap;
 mod free_index;
+mod large_bins;
 mod lazy_array;
 mod ordered_bin;
 mod size_class;

@@ -1,12 +1,14 @@
-//! Free blocks of a range of sizes, ordered by size.
+//! Free blocks of several sizes, ordered by size.
 
 use super::size_class::SizeClass;
 
-/// The distinct sizes of a bin, ascending, with their blocks. A bin covers 1/64 of an octave, so it holds
-/// few distinct sizes, a cache line each.
+/// A size and its blocks.
+pub type Entry = (usize, SizeClass);
+
+/// Distinct sizes, ascending, with their blocks: a few, a cache line each.
 #[derive(Debug, Default)]
 pub struct OrderedBin {
-    sizes: Vec<(usize, SizeClass)>,
+    sizes: Vec<Entry>,
 }
 
 impl OrderedBin {
@@ -59,11 +61,17 @@ impl OrderedBin {
 
     /// Bytes of bookkeeping held.
     pub fn heap_bytes(&self) -> usize {
-        self.sizes.capacity() * size_of::<(usize, SizeClass)>()
+        self.sizes.capacity() * size_of::<Entry>()
     }
 
-    /// Every class, ascending by size.
-    pub fn classes(&self) -> impl DoubleEndedIterator<Item = &SizeClass> {
-        self.sizes.iter().map(|entry| &entry.1)
+    /// Takes the largest size out.
+    pub fn pop(&mut self) -> Option<Entry> {
+        self.sizes.pop()
+    }
+
+    /// The sizes below and above one that is not here, ascending.
+    pub fn split_at(&self, size: usize) -> (&[Entry], &[Entry]) {
+        let at = self.sizes.partition_point(|entry| entry.0 < size);
+        self.sizes.split_at(at)
     }
 }
