@@ -94,10 +94,7 @@ impl DeviceAllocator {
             state.finish_last_free();
         }
         if virtual_memory {
-            return match state.take_virtual(list, size) {
-                Some(id) => Some(state.hand_out_part::<true>(id, list, size, bytes)),
-                None => state.serve_virtual(bytes, size, stream, list),
-            };
+            return state.serve_virtual(bytes, size, stream, list);
         }
         let id = state.lists[list].free.take_best(&mut state.arena, size)?;
         Some(state.hand_out_part::<false>(id, list, size, bytes))
@@ -238,18 +235,6 @@ impl State {
         Some(addr)
     }
 
-    /// Takes the block that [`Self::find_virtual`] would find out of its list, unless it is fixed, or may not be
-    /// aligned as configured.
-    #[inline]
-    fn take_virtual(&mut self, list: ListId, size: usize) -> Option<BlockId> {
-        let id = self.best_virtual(list, size)?;
-        if size >= ROUND_LARGE && self.arena[id].addr % MAX_BASE_ALIGN != 0 {
-            return None;
-        }
-        self.lists[list].free.remove(&mut self.arena, id);
-        Some(id)
-    }
-
     /// Splits what a request needs off a free block that has left its list, and makes it live. Nothing
     /// limits splits, and no history is recorded. Returns its address.
     #[inline]
@@ -301,6 +286,7 @@ impl State {
         addr
     }
 
+    /// A block of a virtual segment; of a fixed one, if there is none.
     #[inline(never)]
     fn serve_virtual(
         &mut self,
@@ -309,6 +295,14 @@ impl State {
         stream: StreamKey,
         list: ListId,
     ) -> Option<usize> {
+        let found = self.best_virtual(list, size);
+        if let Some(id) = found
+            && (size < ROUND_LARGE || self.arena[id].addr % MAX_BASE_ALIGN == 0)
+        {
+            self.lists[list].free.remove(&mut self.arena, id);
+            return Some(self.hand_out_part::<true>(id, list, size, requested));
+        }
+        // May have to be aligned as configured.
         let request = Request {
             requested,
             size,
@@ -319,7 +313,7 @@ impl State {
             no_split: false,
             virtual_memory: true,
         };
-        let id = self.find(&request)?;
+        let id = found.or_else(|| self.find(&request))?;
         Some(self.hand_out(id, &request, None))
     }
 }
