@@ -104,14 +104,7 @@ impl DeviceAllocator {
         let mut attempt = Attempt::default();
         // The pool may have no user any more: it must not be forgotten meanwhile.
         state.pools.hold(request.pool);
-        let mut outcome = self.climb(&mut state, &request, &context, &mut attempt);
-        for _ in 1..ATTEMPTS {
-            if !attempt.missed || !matches!(outcome, Ok(Err((Refusal::Full, _)))) {
-                break;
-            }
-            attempt = Attempt::default();
-            outcome = self.climb(&mut state, &request, &context, &mut attempt);
-        }
+        let mut outcome = self.climb_again(&mut state, &request, &context, &mut attempt);
         if outcome.is_err() && request.virtual_memory && state.gives_up_virtual_segments() {
             self.settle_engine(&mut state);
             attempt
@@ -153,6 +146,25 @@ impl DeviceAllocator {
                 Err(error)
             }
         }
+    }
+
+    /// Climbs once more when another request gave back what was missing.
+    #[allow(clippy::type_complexity)]
+    fn climb_again(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        request: &Request,
+        context: &Option<Arc<Context>>,
+        attempt: &mut Attempt,
+    ) -> Result<std::result::Result<usize, (Refusal, usize)>> {
+        for _ in 1..ATTEMPTS {
+            let outcome = self.climb(state, request, context, attempt);
+            if !attempt.missed || !matches!(outcome, Ok(Err((Refusal::Full, _)))) {
+                return outcome;
+            }
+            *attempt = Attempt::default();
+        }
+        self.climb(state, request, context, attempt)
     }
 
     #[allow(clippy::type_complexity)]

@@ -151,14 +151,14 @@ impl State {
 
     /// Gives a block back that other streams used, if its events may wait for those of other blocks.
     #[inline(never)]
-    fn free_later(&mut self, id: BlockId, entry: Place) -> bool {
+    fn free_later(&mut self, id: BlockId, place: Place) -> bool {
         if !self.may_defer(self.arena[id].size) {
             return false;
         }
         if self.last_freed.block.is_some() {
             self.finish_last_free();
         }
-        self.live.remove_at(entry);
+        self.live.remove_at(place);
         self.retire(id, None);
         self.defer(id);
         self.attention |= self.events_outstanding();
