@@ -197,17 +197,22 @@ impl State {
         // What merging would have changed in the inactive splits; the allocation takes it back.
         let (blocks, bytes) = match self.arena.free_size(next) {
             None => {
-                let grows = virtual_memory && self.arena.is_unmapped(next);
-                if grows || free.next_size(size, BlockId::NONE) == Some(size) {
+                if free.next_size(size, BlockId::NONE) == Some(size)
+                    || virtual_memory && self.prefers_larger(list, size, next)
+                {
                     return None;
                 }
                 (i64::from(split), if split { size as i64 } else { 0 })
             }
             Some(rest) => {
-                let keeps_rest = small || rest > SMALL_SIZE;
+                let keeps_rest = small || virtual_memory || rest > SMALL_SIZE;
                 let other = free.next_size(size, next);
-                if !keeps_rest || virtual_memory || other.is_some_and(|other| other <= size + rest)
-                {
+                if !keeps_rest || other.is_some_and(|other| other <= size + rest) {
+                    return None;
+                }
+                let unaligned = size >= ROUND_LARGE && addr % MAX_BASE_ALIGN != 0;
+                let behind = self.arena[next].next;
+                if virtual_memory && (unaligned || self.prefers_larger(list, size + rest, behind)) {
                     return None;
                 }
                 if prev.is_some() || self.arena[next].next.is_some() {

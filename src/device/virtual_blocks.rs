@@ -43,6 +43,16 @@ impl State {
         Some(best)
     }
 
+    /// Whether a larger block would be taken instead of one of `size` bytes, the best fit, that `next` follows.
+    #[inline]
+    pub(super) fn prefers_larger(&self, list: ListId, size: usize, next: BlockId) -> bool {
+        self.arena.is_unmapped(next)
+            && self.lists[list]
+                .free
+                .best_fit(size + MIN_BLOCK_SIZE)
+                .is_some_and(|other| !self.arena.is_unmapped(self.arena[other].next))
+    }
+
     /// Makes a block of a virtual segment live; it is in no list. What is left over on either side
     /// stays free.
     pub fn hand_out_virtual(
