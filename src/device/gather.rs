@@ -43,10 +43,6 @@ const SLACK: usize = 34;
 /// The same where virtual segments were not asked for: programs that are content with what fixed segments hold
 /// get by with fewer driver calls (an eighth more).
 const UNASKED_SLACK: usize = 8;
-/// Where virtual segments were not asked for, what was moved while there was other memory may be held as well, up to
-/// this part: a program that goes on leaving gaps that fit nothing gets by without moving memory again and again,
-/// while one that repeats itself moves little.
-const LEARNED_SLACK: usize = 2;
 /// The least such excess, bytes: in a small working set moving pages would cost more than it saves.
 const MIN_SLACK: usize = 256 << 20;
 
@@ -97,10 +93,10 @@ impl State {
         let active = self.stats.blocks.active_bytes() as usize + request.size;
         let needed = self.most_active.max(active);
         let slack = match self.settings.expandable_segments {
-            ExpandableSegments::On => needed / SLACK,
-            _ => needed / UNASKED_SLACK + self.moved_bytes.min(needed / LEARNED_SLACK),
+            ExpandableSegments::On => SLACK,
+            _ => UNASKED_SLACK,
         };
-        let target = needed + slack.max(MIN_SLACK);
+        let target = needed + (needed / slack).max(MIN_SLACK);
         target.saturating_sub(self.reserved() + self.growing)
     }
 
@@ -290,7 +286,6 @@ impl DeviceAllocator {
         request: &Request,
         got: &mut Gathered,
     ) -> DriverResult<()> {
-        let missing = got.missing();
         let mut donors = state.donors();
         donors.retain(|donor| {
             donor.page_size == got.page_size && state.may_serve(donor.last_use(), request.stream)
@@ -316,9 +311,6 @@ impl DeviceAllocator {
                 self.unmap_block(state, donor.block, Some(got.missing() * got.page_size))?;
                 self.take_idle(state, request, got);
             }
-        }
-        if !state.device_full {
-            state.moved_bytes += missing.saturating_sub(got.missing()) * got.page_size;
         }
         Ok(())
     }

@@ -97,8 +97,6 @@ pub(super) struct State {
     pub fences: Fences,
     /// The driver had no physical memory when it was last asked.
     pub device_full: bool,
-    /// Bytes moved although the driver may have had more.
-    pub moved_bytes: usize,
     /// The most bytes active at once, as of the last time memory was mapped.
     pub most_active: usize,
     /// Blocks in state `Busy`.
@@ -162,7 +160,6 @@ impl State {
             stale: 0,
             fences: Fences::default(),
             device_full: false,
-            moved_bytes: 0,
             most_active: 0,
             busy: 0,
             detached: 0,
