@@ -26,6 +26,9 @@ struct Attempt {
     missed: bool,
 }
 
+/// The block's address, or why there is none and the size asked for; an error where the driver failed.
+type Climbed = Result<std::result::Result<usize, (Refusal, usize)>>;
+
 /// Why a segment could not be had.
 pub(super) enum Refusal {
     /// No room on the device or under the limit.
@@ -149,14 +152,13 @@ impl DeviceAllocator {
     }
 
     /// Climbs once more when another request gave back what was missing.
-    #[allow(clippy::type_complexity)]
     fn climb_again(
         &self,
         state: &mut MutexGuard<'_, State>,
         request: &Request,
         context: &Option<Arc<Context>>,
         attempt: &mut Attempt,
-    ) -> Result<std::result::Result<usize, (Refusal, usize)>> {
+    ) -> Climbed {
         for _ in 1..ATTEMPTS {
             let outcome = self.climb(state, request, context, attempt);
             if !attempt.missed || !matches!(outcome, Ok(Err((Refusal::Full, _)))) {
@@ -167,14 +169,13 @@ impl DeviceAllocator {
         self.climb(state, request, context, attempt)
     }
 
-    #[allow(clippy::type_complexity)]
     fn climb(
         &self,
         state: &mut MutexGuard<'_, State>,
         request: &Request,
         context: &Option<Arc<Context>>,
         attempt: &mut Attempt,
-    ) -> Result<std::result::Result<usize, (Refusal, usize)>> {
+    ) -> Climbed {
         macro_rules! try_cache {
             ($rung:ident) => {
                 if let Some(id) = state.find(request) {
@@ -206,8 +207,7 @@ impl DeviceAllocator {
         let skipped = state.settings.skipped_rungs;
         let capturing = self.in_capture(state);
         // Completed events.
-        let events = !state.pending.is_empty() || !state.deferred.is_empty();
-        if !capturing && events && !skipped.has(Rung::CompletedEvents) {
+        if !capturing && state.has_events() && !skipped.has(Rung::CompletedEvents) {
             attempt.tried.push("completed events");
             self.reap_events(state);
             try_cache!(completed_events);
@@ -253,8 +253,7 @@ impl DeviceAllocator {
         }
         // Blocks that wait for events: those are enough where memory can move.
         let waits = !capturing && !skipped.has(Rung::AwaitedEvents);
-        let events = !state.pending.is_empty() || !state.deferred.is_empty();
-        if request.virtual_memory && waits && events {
+        if request.virtual_memory && waits && state.has_events() {
             attempt.tried.push("waiting for other streams");
             self.fence_deferred(state);
             self.drain_events(state, Vec::new(), None)?;

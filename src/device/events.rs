@@ -47,7 +47,7 @@ impl DeviceAllocator {
                 }
                 let known = completed == Some(head.event);
                 if !known && !matches!(self.driver.event_query(head.event), Ok(true)) {
-                    state.traffic.fruitless();
+                    state.traffic.note();
                     break;
                 }
                 // The event may be used again from the last of its blocks on.

@@ -108,6 +108,7 @@ impl DeviceAllocator {
             state.uses.remove(&mut state.arena[id], stream);
             if state.arena[id].uses == NO_USES {
                 state.deferred.remove(at);
+                state.deferred_bytes -= state.arena[id].size;
                 state.use_done(id);
             }
         }

@@ -198,7 +198,7 @@ impl State {
         let (blocks, bytes) = match self.arena.free_size(next) {
             None => {
                 if free.next_size(size, BlockId::NONE) == Some(size)
-                    || virtual_memory && self.prefers_larger(list, size, next)
+                    || virtual_memory && self.larger_instead(list, size, next).is_some()
                 {
                     return None;
                 }
@@ -212,7 +212,9 @@ impl State {
                 }
                 let unaligned = size >= ROUND_LARGE && addr % MAX_BASE_ALIGN != 0;
                 let behind = self.arena[next].next;
-                if virtual_memory && (unaligned || self.prefers_larger(list, size + rest, behind)) {
+                if virtual_memory
+                    && (unaligned || self.larger_instead(list, size + rest, behind).is_some())
+                {
                     return None;
                 }
                 if prev.is_some() || self.arena[next].next.is_some() {

@@ -219,10 +219,16 @@ impl State {
         (active && block.generation == handle.generation).then_some(handle.block)
     }
 
+    /// Whether blocks wait for events, recorded or not.
+    #[inline]
+    pub fn has_events(&self) -> bool {
+        !self.pending.is_empty() || !self.deferred.is_empty()
+    }
+
     /// Whether an allocation is to ask events, or to record them.
     #[inline]
     pub fn events_outstanding(&self) -> bool {
-        let events = !self.pending.is_empty() || !self.deferred.is_empty();
+        let events = self.has_events();
         events && !self.settings.multi_stream_lazy_reclaim
     }
 
@@ -232,7 +238,7 @@ impl State {
         block.events = 1;
         self.deferred_bytes += block.size;
         self.deferred.push(id);
-        self.traffic.freed();
+        self.traffic.note();
     }
 
     /// Whether the event of a block of `size` bytes may wait for those of others.

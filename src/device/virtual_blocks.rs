@@ -29,28 +29,30 @@ impl State {
         })
     }
 
+    /// The best free block of a list of virtual segments.
     #[inline]
     pub(super) fn best_virtual(&self, list: ListId, size: usize) -> Option<BlockId> {
-        let free = &self.lists[list].free;
-        let best = free.best_fit(size)?;
-        let grows = |id: BlockId| self.arena.is_unmapped(self.arena[id].next);
-        if grows(best)
-            && let Some(other) = free.best_fit(self.arena[best].size + MIN_BLOCK_SIZE)
-            && !grows(other)
-        {
-            return Some(other);
-        }
-        Some(best)
+        let best = self.lists[list].free.best_fit(size)?;
+        let block = &self.arena[best];
+        Some(
+            self.larger_instead(list, block.size, block.next)
+                .unwrap_or(best),
+        )
     }
 
-    /// Whether a larger block would be taken instead of one of `size` bytes, the best fit, that `next` follows.
+    /// The block to be taken instead of the best fit, of `size` bytes and followed by `next`.
     #[inline]
-    pub(super) fn prefers_larger(&self, list: ListId, size: usize, next: BlockId) -> bool {
-        self.arena.is_unmapped(next)
-            && self.lists[list]
-                .free
-                .best_fit(size + MIN_BLOCK_SIZE)
-                .is_some_and(|other| !self.arena.is_unmapped(self.arena[other].next))
+    pub(super) fn larger_instead(
+        &self,
+        list: ListId,
+        size: usize,
+        next: BlockId,
+    ) -> Option<BlockId> {
+        if !self.arena.is_unmapped(next) {
+            return None;
+        }
+        let larger = self.lists[list].free.best_fit(size + MIN_BLOCK_SIZE)?;
+        (!self.arena.is_unmapped(self.arena[larger].next)).then_some(larger)
     }
 
     /// Makes a block of a virtual segment live; it is in no list. What is left over on either side

@@ -40,13 +40,8 @@ impl Traffic {
         (self.unseen, self.stays_heavy) = (HEAVY, true);
     }
 
-    /// A block with uses was freed.
-    pub fn freed(&mut self) {
-        self.unseen = self.unseen.saturating_add(1);
-    }
-
-    /// An event was asked that has not completed.
-    pub fn fruitless(&mut self) {
+    /// A block with uses was freed, or an event asked that has not completed.
+    pub fn note(&mut self) {
         self.unseen = self.unseen.saturating_add(1);
     }
 
@@ -92,7 +87,7 @@ mod tests {
         };
         for _ in 0..HEAVY {
             assert!(ask(&mut traffic));
-            traffic.freed();
+            traffic.note();
         }
         let asked = (0..800).filter(|_| ask(&mut traffic)).count();
         assert_eq!(asked, 50);
