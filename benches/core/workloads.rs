@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use npualloc::config::Settings;
 use npualloc::driver::fake::FakeDriver;
-use npualloc::ids::StreamKey;
+use npualloc::ids::{MempoolId, StreamKey};
 use npualloc::registry::Registry;
 
 /// Room for everything.
@@ -128,6 +128,47 @@ impl Workload for Churn {
     }
 }
 
+/// Blocks that [`Growing`] holds at the most.
+const FULL: usize = 1 << 17;
+
+/// Allocates one size and frees nothing until there are [`FULL`] blocks; then everything goes back to the
+/// driver. Most of it is the way through the driver.
+pub struct Growing {
+    registry: Registry,
+    bytes: usize,
+    live: Vec<usize>,
+}
+
+impl Growing {
+    pub fn new(config: &str, bytes: usize) -> Self {
+        Self {
+            registry: registry(config),
+            bytes,
+            live: Vec::with_capacity(FULL),
+        }
+    }
+}
+
+impl Workload for Growing {
+    fn steps(&mut self, count: usize) {
+        for _ in 0..2 * count {
+            if self.live.len() == FULL {
+                for addr in self.live.drain(..) {
+                    self.registry.deallocate(addr).expect("live");
+                }
+                let emptied = self.registry.empty_cache(1, MempoolId::DEFAULT);
+                emptied.expect("memory goes back");
+            }
+            let addr = self.registry.allocate(1, self.bytes, STREAM);
+            self.live.push(addr.expect("memory"));
+        }
+    }
+
+    fn registry(&self) -> &Registry {
+        &self.registry
+    }
+}
+
 /// Makes a workload.
 pub type Make = fn() -> Box<dyn Workload>;
 
@@ -150,6 +191,12 @@ pub fn all() -> Vec<(&'static str, Make)> {
         }),
         ("random to 2 MB, 1,000 live, expandable", || {
             Box::new(Churn::new("expandable_segments:True", 1000, 2 << 20))
+        }),
+        ("random to 64 MB, 10,000 live, expandable", || {
+            Box::new(Churn::new("expandable_segments:True", 10_000, 64 << 20))
+        }),
+        ("growing by 8 MB, expandable", || {
+            Box::new(Growing::new("expandable_segments:True", 8 << 20))
         }),
     ]
 }

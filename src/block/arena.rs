@@ -317,6 +317,12 @@ impl BlockArena {
         self.blocks.at(id.index()).state == BlockState::Unmapped
     }
 
+    /// Whether a block is free and holds `[addr, addr + size)`.
+    pub fn holds_free(&self, id: BlockId, addr: usize, size: usize) -> bool {
+        let block = &self[id];
+        block.state == BlockState::Free && block.addr <= addr && addr + size <= block.end()
+    }
+
     /// The block, if there is one of this id.
     pub fn get(&self, id: BlockId) -> Option<&Block> {
         self.blocks

@@ -130,21 +130,40 @@ impl FreeIndex {
         self.large.at_least(size)
     }
 
-    /// Every class that holds blocks, ascending by size.
-    fn classes(&self) -> impl Iterator<Item = &SizeClass> {
-        let exact = successors(self.exact_bits.next(0), |at| self.exact_bits.next(at + 1));
+    /// Every class that holds blocks, ascending by size, from one of about `size` (a multiple of 512) on.
+    fn classes_from(&self, size: usize) -> impl Iterator<Item = &SizeClass> {
+        let first = if size <= EXACT_LIMIT {
+            self.exact_bits.next(class_of(size))
+        } else {
+            None
+        };
+        let exact = successors(first, |at| self.exact_bits.next(at + 1));
         let lines = exact.filter_map(|at| Some(&self.exact.as_ref()?.at(at).0));
-        lines.chain(self.large.classes())
+        lines.chain(self.large.classes_from(size))
     }
 
     /// Every free block, ascending by size.
     pub fn iter<'a>(&'a self, arena: &'a BlockArena) -> impl Iterator<Item = BlockId> + 'a {
-        self.classes().flat_map(move |class| class.iter(arena))
+        self.iter_from(arena, MIN_BLOCK_SIZE)
+    }
+
+    /// Every free block of at least `size` bytes (a multiple of 512), ascending by size.
+    pub fn iter_from<'a>(
+        &'a self,
+        arena: &'a BlockArena,
+        size: usize,
+    ) -> impl Iterator<Item = BlockId> + 'a {
+        self.classes_from(size)
+            .skip_while(move |class| arena[class.first()].size < size)
+            .flat_map(move |class| class.iter(arena))
     }
 
     /// The largest free block.
     pub fn largest(&self, arena: &BlockArena) -> Option<BlockId> {
-        let found = self.classes().last().map(SizeClass::first);
+        let found = self
+            .classes_from(MIN_BLOCK_SIZE)
+            .last()
+            .map(SizeClass::first);
         found.inspect(|&id| {
             debug_assert_eq!(arena[id].state, BlockState::Free);
         })
@@ -222,6 +241,11 @@ mod tests {
                 }
                 prop_assert_eq!(index.bytes(&arena), model.keys().map(|key| key.0).sum::<usize>());
                 prop_assert_eq!(index.iter(&arena).count(), model.len());
+                for least in [512, 2 << 20, 40_010 * 512, 25_000_000] {
+                    let found: Vec<_> = index.iter_from(&arena, least).map(|id| arena[id].size).collect();
+                    let expected: Vec<_> = model.range((least, 0)..).map(|(key, _)| key.0).collect();
+                    prop_assert_eq!(found, expected);
+                }
                 prop_assert_eq!(
                     index.largest(&arena).map(|id| arena[id].size),
                     model.keys().next_back().map(|key| key.0)

@@ -166,9 +166,11 @@ impl LargeBins {
         }
     }
 
-    /// Every class that holds blocks, ascending by size.
-    pub fn classes(&self) -> impl Iterator<Item = &SizeClass> {
-        let bins = std::iter::successors(self.occupied.next(0), |at| self.occupied.next(at + 1));
+    /// Every class that holds blocks, ascending by size, from the bin of `size` on.
+    pub fn classes_from(&self, size: usize) -> impl Iterator<Item = &SizeClass> {
+        let first = if size <= LARGE_FROM { 0 } else { bin_of(size) };
+        let first = self.occupied.next(first);
+        let bins = std::iter::successors(first, |at| self.occupied.next(at + 1));
         bins.filter_map(|at| Some((at, self.bins.as_ref()?.at(at))))
             .flat_map(|(at, bin)| {
                 let others = self.others.get(at);

@@ -62,7 +62,7 @@ impl State {
             if in_use || self.is_asleep(list.pool) {
                 continue;
             }
-            for block in list.free.iter(&self.arena) {
+            for block in list.free.iter_from(&self.arena, list.least_page) {
                 let (Some(range), Some(pages)) = (self.idle_pages(block), self.pages_of(block))
                 else {
                     continue;

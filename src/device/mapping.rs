@@ -71,7 +71,6 @@ impl DeviceAllocator {
             }
         }
         let busy = state.occupy_window(&window);
-        let segment = state.arena[busy].segment;
         let Some(pages) = state.pages_of(busy) else {
             return Ok(Err(Refusal::Full));
         };
@@ -102,15 +101,15 @@ impl DeviceAllocator {
         }
         self.put_back(state, got);
         state.pools.unhold(request.pool);
-        state.settle(busy);
+        let settled = state.settle(busy);
         match failure {
             Some(error) if error.is_out_of_memory() => Ok(Err(Refusal::Full)),
             Some(error) => Err(error.into()),
             None if !complete => Ok(Err(Refusal::Full)),
-            None => match state.free_block_at(segment, window.start, window.size) {
-                Some(id) => Ok(Ok(state.hand_out(id, request, context.clone()))),
-                None => Ok(Err(Refusal::Full)),
-            },
+            None if !state.arena.holds_free(settled, window.start, window.size) => {
+                Ok(Err(Refusal::Full))
+            }
+            None => Ok(Ok(state.hand_out(settled, request, context.clone()))),
         }
     }
 

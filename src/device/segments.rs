@@ -116,11 +116,10 @@ impl State {
     pub fn free_block_at(&self, segment: SegmentId, addr: usize, size: usize) -> Option<BlockId> {
         let mut next = self.segments.get(segment)?.first;
         while let Some(id) = next.some() {
-            let block = &self.arena[id];
-            if block.addr <= addr && addr + size <= block.end() {
-                return (block.state == BlockState::Free).then_some(id);
+            if self.arena.holds_free(id, addr, size) {
+                return Some(id);
             }
-            next = block.next;
+            next = self.arena[id].next;
         }
         None
     }

@@ -100,7 +100,9 @@ impl State {
             idle_since: self.tick,
         });
         self.pools.count_range(request.pool);
-        self.lists[request.list].ranges += 1;
+        let list = &mut self.lists[request.list];
+        list.ranges += 1;
+        list.least_page = list.least_page.min(page_size);
         let id = self.arena.insert(addr, size, segment, request.list);
         if let Some(segment) = self.segments.get_mut(segment) {
             segment.first = id;
@@ -159,34 +161,34 @@ impl State {
     }
 
     /// Ends a busy block: what the page table says is mapped becomes free, the rest unmapped; each part
-    /// merges with its like.
-    pub fn settle(&mut self, busy: BlockId) {
+    /// merges with its like. Returns the block that its start belongs to then.
+    pub fn settle(&mut self, busy: BlockId) -> BlockId {
         debug_assert_eq!(self.arena[busy].state, BlockState::Busy);
         self.busy -= 1;
         let rest = busy;
+        let mut first = None;
         loop {
             let (addr, end) = (self.arena[rest].addr, self.arena[rest].end());
             let Some(pages) = self.pages_of(rest) else {
-                return;
+                return first.unwrap_or(rest);
             };
-            let mapped = pages.is_mapped(pages.page_of(addr));
-            let mut cut = pages.page_of(addr) + 1;
-            while pages.addr_of(cut) < end && pages.is_mapped(cut) == mapped {
-                cut += 1;
-            }
-            let cut = pages.addr_of(cut);
+            let (mapped, cut) = pages.alike_from(pages.page_of(addr));
+            let cut = cut.map_or(end, |page| pages.addr_of(page));
             if cut >= end {
-                self.settle_part(rest, mapped);
-                return;
+                let last = self.settle_part(rest, mapped);
+                return first.unwrap_or(last);
             }
             let age = self.arena[rest].free_since;
             let part = self.split_front(rest, cut - addr);
             self.arena[part].free_since = age;
-            self.settle_part(part, mapped);
+            let settled = self.settle_part(part, mapped);
+            // The next part is of the other kind, and leaves this one as it is.
+            first.get_or_insert(settled);
         }
     }
 
-    fn settle_part(&mut self, id: BlockId, mapped: bool) {
+    /// Returns the block that it merged into.
+    fn settle_part(&mut self, id: BlockId, mapped: bool) -> BlockId {
         let list = self.arena[id].list;
         if mapped {
             self.arena[id].state = BlockState::Pending;
@@ -199,7 +201,7 @@ impl State {
             let (merged, _, _) = self.merge_neighbours(id, list);
             self.arena[merged].free_since = latest;
             self.lists[list].free.insert(&mut self.arena, merged);
-            return;
+            return merged;
         }
         let mut merged = id;
         let (prev, next) = (self.arena[id].prev, self.arena[id].next);
@@ -215,6 +217,7 @@ impl State {
         self.arena[merged].state = BlockState::Unmapped;
         let addr = self.arena[merged].addr;
         self.lists[list].unmapped.insert(addr, merged);
+        merged
     }
 
     /// The later of two times on the device's clock, which wraps.

@@ -87,6 +87,15 @@ impl PageTable {
         matches!(self.slots.get(page), Some(Slot::Backed(_) | Slot::Asleep))
     }
 
+    /// Whether memory belongs to a page, and the first page after it of which the opposite is true.
+    pub fn alike_from(&self, page: usize) -> (bool, Option<usize>) {
+        let mapped = self.is_mapped(page);
+        // No memory belongs to what was never touched.
+        let end = self.touched();
+        let change = (page + 1..end).find(|&page| self.is_mapped(page) != mapped);
+        (mapped, change.or(mapped.then_some(end)))
+    }
+
     /// What backs a page.
     pub fn handle(&self, page: usize) -> Option<PhysicalHandle> {
         match self.slots.get(page) {

@@ -21,6 +21,8 @@ pub struct FreeList {
     pub unmapped: BTreeMap<usize, BlockId>,
     /// Reserved ranges of addresses.
     pub ranges: usize,
+    /// Size of the smallest pages they ever had.
+    pub least_page: usize,
     /// Bytes in fixed segments.
     pub held: usize,
     /// The free blocks.
@@ -93,6 +95,7 @@ impl FreeLists {
                 virtual_memory: offset >= 2,
                 unmapped: BTreeMap::new(),
                 ranges: 0,
+                least_page: usize::MAX,
                 held: 0,
                 free: FreeIndex::default(),
             };
