@@ -302,14 +302,15 @@ impl State {
         stream: StreamKey,
         list: ListId,
     ) -> Option<usize> {
-        let found = self.best_virtual(list, size);
-        if let Some(id) = found
-            && (size < ROUND_LARGE || self.arena[id].addr % MAX_BASE_ALIGN == 0)
-        {
-            self.lists[list].free.remove(&mut self.arena, id);
+        if let Some(found) = self.best_virtual(list, size) {
+            self.lists[list].free.remove(&mut self.arena, found);
+            let id = if size < ROUND_LARGE {
+                found
+            } else {
+                self.cut_to_alignment(found, list, size)
+            };
             return Some(self.hand_out_part::<true>(id, list, size, requested));
         }
-        // May have to be aligned as configured.
         let request = Request {
             requested,
             size,
@@ -320,7 +321,7 @@ impl State {
             no_split: false,
             virtual_memory: true,
         };
-        let id = found.or_else(|| self.find(&request))?;
+        let id = self.find(&request)?;
         Some(self.hand_out(id, &request, None))
     }
 }

@@ -64,14 +64,8 @@ impl State {
         context: Option<Arc<Context>>,
     ) -> usize {
         let list = self.arena[id].list;
-        let align = self.settings.base_addr_aligned_size;
-        let addr = self.arena[id].addr;
-        if request.size >= ROUND_LARGE && align != 0 && addr % align != 0 {
-            let offset = align - addr % align;
-            if offset + request.size <= self.arena[id].size {
-                let front = self.split_front(id, offset);
-                self.lists[list].free.insert(&mut self.arena, front);
-            }
+        if request.size >= ROUND_LARGE {
+            id = self.cut_to_alignment(id, list, request.size);
         }
         if !request.no_split && self.arena[id].size - request.size >= MIN_BLOCK_SIZE {
             let rest = id;
@@ -79,6 +73,28 @@ impl State {
             self.lists[list].free.insert(&mut self.arena, rest);
         }
         self.make_live(id, request, context)
+    }
+
+    /// A block that is in no list starts where large ones do, if `size` bytes fit behind: what lies before
+    /// becomes free.
+    #[inline]
+    pub(super) fn cut_to_alignment(&mut self, id: BlockId, list: ListId, size: usize) -> BlockId {
+        let align = self.settings.base_addr_aligned_size;
+        let block = &mut self.arena[id];
+        let beyond = if align.is_power_of_two() {
+            block.addr & (align - 1)
+        } else {
+            block.addr.checked_rem(align).unwrap_or(0)
+        };
+        if beyond == 0 || align - beyond + size > block.size {
+            return id;
+        }
+        block.flags = 0;
+        let (offset, since) = (align - beyond, block.free_since);
+        let rest = self.arena.split_back(id, offset);
+        self.arena[rest].free_since = since;
+        self.lists[list].free.insert(&mut self.arena, id);
+        rest
     }
 
     /// Takes in a reservation as one unmapped block.
