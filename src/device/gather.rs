@@ -80,6 +80,12 @@ impl State {
         donors
     }
 
+    /// Whether the memory on either side of a block is not mapped.
+    fn is_beside_unmapped(&self, id: BlockId) -> bool {
+        let block = &self.arena[id];
+        self.arena.is_unmapped(block.prev) || self.arena.is_unmapped(block.next)
+    }
+
     /// Whether a donor is what it was before the lock was released.
     fn is_unchanged(&self, donor: &Donor) -> bool {
         let block = &self.arena[donor.block];
@@ -290,8 +296,13 @@ impl DeviceAllocator {
         donors.retain(|donor| {
             donor.page_size == got.page_size && state.may_serve(donor.last_use(), request.stream)
         });
-        // The smallest serve the fewest requests as they are.
-        donors.sort_unstable_by_key(|d| (d.pages(), d.freed, d.addr));
+        // Windows are looked for from low addresses on. Taking memory from there too keeps what moves together,
+        // and free blocks elsewhere whole; so does widening holes, where a page that moves leaves one.
+        let leaves_holes = !state.leaves_mappings(got.page_size);
+        donors.sort_unstable_by_key(|donor| {
+            let widens = state.is_beside_unmapped(donor.block);
+            (leaves_holes && !widens, donor.addr)
+        });
         for donor in donors {
             if got.missing() == 0 {
                 break;

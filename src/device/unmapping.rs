@@ -55,7 +55,8 @@ impl DeviceAllocator {
         Ok(released)
     }
 
-    /// Unmaps whole pages of a free block, the last ones first, at most as many as `enough` bytes need.
+    /// Unmaps whole pages of a free block, at most as many as `enough` bytes need: the last ones, or the first
+    /// ones where that alone widens a hole.
     pub(super) fn unmap_block(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -73,9 +74,14 @@ impl DeviceAllocator {
         };
         let page_size = pages.page_size();
         if let Some(enough) = enough {
-            range.start = range
-                .start
-                .max(range.end.saturating_sub(enough.div_ceil(page_size)));
+            let count = range.len().min(enough.div_ceil(page_size));
+            let block = &state.arena[id];
+            let (before, after) = (block.prev, block.next);
+            if state.arena.is_unmapped(before) && !state.arena.is_unmapped(after) {
+                range.end = range.start + count;
+            } else {
+                range.start = range.end - count;
+            }
         }
         let targets: Vec<(usize, usize)> = range.map(|page| (page, pages.addr_of(page))).collect();
         state.occupy(id);
