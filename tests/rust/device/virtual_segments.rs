@@ -228,3 +228,46 @@ fn pages_go_back_to_where_they_were_without_a_driver_call() {
     }
     assert!(device.ladder().pages_revived > 0);
 }
+
+#[test]
+fn memory_that_moves_comes_from_low_addresses_where_aliasing_is_allowed() {
+    let (_, device) = device_with(256 * MIB, "expandable_segments:True");
+    let held = blocks(&device, &[64, 64, 32, 96]);
+    device.deallocate(held[0]);
+    device.deallocate(held[2]);
+    // Nine of the twelve free pages.
+    blocks(&device, &[72]);
+    let misses = device.ladder().misses;
+    let rest = blocks(&device, &[24])[0];
+    assert_eq!((rest, device.ladder().misses), (held[2], misses));
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn memory_that_moves_widens_the_hole_it_leaves() {
+    let (_, device) = device_without_aliasing(256 * MIB);
+    let held = blocks(&device, &[32, 32, 64, 64, 64]);
+    let other = |size: usize| {
+        let addr = device.allocate(size * MIB - 4096, StreamKey(1));
+        addr.expect("the first stream's pages");
+    };
+    let from_cache = |size: usize| {
+        let misses = device.ladder().misses;
+        let addr = blocks(&device, &[size])[0];
+        assert_eq!(device.ladder().misses, misses);
+        addr
+    };
+    device.deallocate(held[2]);
+    other(24);
+    device.deallocate(held[0]);
+    // Where the hole is, not from the block that lies lower, whose last use is over by the second request.
+    other(8);
+    other(8);
+    assert_eq!(from_cache(32), held[0]);
+    other(24);
+    // From the end that borders on the hole.
+    device.deallocate(held[3]);
+    other(16);
+    assert_eq!(from_cache(48), held[3] + 16 * MIB);
+    device.check_consistency().expect("consistent");
+}
