@@ -46,28 +46,27 @@ impl DeviceAllocator {
         } else {
             Reachable::default()
         };
-        let mut window = state.find_window(request, &reachable, waits, false);
-        if window.is_none() {
+        let mut windows = state.find_windows(request, &reachable, waits);
+        if windows.dense.is_none() {
             if !self.reserve(state, request)? {
                 return Ok(Err(Refusal::Full));
             }
-            window = state.find_window(request, &reachable, waits, false);
+            windows = state.find_windows(request, &reachable, waits);
         }
-        let Some(mut window) = window else {
+        let Some(mut window) = windows.dense else {
             return Ok(Err(Refusal::Full));
         };
         // Memory that is to be moved goes where the block can grow later.
         if state.device_full && window.calls > 0 {
-            let apart = state.find_window(request, &reachable, waits, true);
-            window = apart.unwrap_or(window);
+            window = windows.moved.unwrap_or(window);
             let whole = window.size / state.page_size(request.small);
             if !window.apart
                 && window.pages * 2 > whole
                 && state.lists[request.list].ranges < MAX_RANGES
                 && self.reserve(state, request)?
             {
-                let apart = state.find_window(request, &reachable, waits, true);
-                window = apart.unwrap_or(window);
+                let moved = state.find_windows(request, &reachable, waits).moved;
+                window = moved.unwrap_or(window);
             }
         }
         let busy = state.occupy_window(&window);

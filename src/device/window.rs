@@ -35,6 +35,26 @@ pub(super) struct Window {
     pub apart: bool,
 }
 
+/// What a window is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Any,
+    /// Not for memory that is moved, since a window with gaps is there too.
+    Dense,
+    /// For memory that is moved alone: gaps are left on both sides.
+    Apart,
+}
+
+/// The best of two kinds.
+#[derive(Debug, Default)]
+pub(super) struct Windows {
+    /// Leaves no gaps.
+    pub dense: Option<Window>,
+    /// For memory that is moved: in unmapped addresses alone it keeps a gap on its left where there is room.
+    /// Only looked for while the device is full.
+    pub moved: Option<Window>,
+}
+
 /// One block of a run.
 #[derive(Debug, Clone, Copy)]
 struct Part {
@@ -45,16 +65,14 @@ struct Part {
 }
 
 impl State {
-    /// The window for a request that needs the fewest pages; the lowest of equal ones. With `apart`, one
-    /// in unmapped addresses alone keeps a gap on its left where there is room.
+    /// The windows for a request that need the fewest pages; the lowest of equal ones.
     /// Pages where a mapping was left behind can be used if `waits` for their last use are possible.
-    pub(super) fn find_window(
+    pub(super) fn find_windows(
         &self,
         request: &Request,
         reachable: &Reachable,
         waits: bool,
-        apart: bool,
-    ) -> Option<Window> {
+    ) -> Windows {
         let needed = self.stats.blocks.active_bytes() as usize + request.size;
         let held = self.reserved();
         // Where the most that was ever active left little room, the way there is tight already.
@@ -65,7 +83,17 @@ impl State {
             held / TIGHT
         };
         let tight = self.device_full && needed + margin > held;
-        let mut best: Option<Window> = None;
+        let key = |window: &Window| {
+            let (calls, pages) = (window.calls, window.pages);
+            // What is scarcer: memory that can move, or time.
+            let order = if tight {
+                (pages, calls)
+            } else {
+                (calls, pages)
+            };
+            (order, !window.apart)
+        };
+        let mut windows = Windows::default();
         let mut run = Vec::new();
         let mut done = 0;
         for (&addr, &id) in &self.lists[request.list].unmapped {
@@ -74,23 +102,19 @@ impl State {
             }
             self.collect_run(id, &mut run);
             done = run.last().map_or(addr, |part: &Part| part.end);
-            self.windows_of(&run, request, (reachable, waits), apart, &mut |window| {
-                let key = |window: &Window| {
-                    let (calls, pages) = (window.calls, window.pages);
-                    // What is scarcer: memory that can move, or time.
-                    let order = if tight {
-                        (pages, calls)
-                    } else {
-                        (calls, pages)
-                    };
-                    (order, !window.apart)
-                };
-                if best.is_none_or(|best| key(&window) < key(&best)) {
-                    best = Some(window);
+            let better = |window: &Window, best: Option<Window>| {
+                best.is_none_or(|best| key(window) < key(&best))
+            };
+            self.windows_of(&run, request, (reachable, waits), &mut |window, purpose| {
+                if purpose != Purpose::Apart && better(&window, windows.dense) {
+                    windows.dense = Some(window);
+                }
+                if purpose != Purpose::Dense && better(&window, windows.moved) {
+                    windows.moved = Some(window);
                 }
             });
         }
-        best
+        windows
     }
 
     /// The free and unmapped neighbours around a block, left to right.
@@ -122,8 +146,7 @@ impl State {
         run: &[Part],
         request: &Request,
         (reachable, waits): (&Reachable, bool),
-        apart: bool,
-        offer: &mut impl FnMut(Window),
+        offer: &mut impl FnMut(Window, Purpose),
     ) {
         let Some(pages) = run.first().and_then(|part| self.pages_of(part.id)) else {
             return;
@@ -155,13 +178,18 @@ impl State {
         for part in run {
             let from = pages.page_of(part.addr.max(pages.addr_of(origin + sums.len() - 1)));
             let to = pages.touching(part.addr, part.end).end.min(touched);
-            for page in from.min(to)..to {
-                let (missing, cost) = sums[sums.len() - 1];
-                sums.push(match pages.is_mapped(page) {
-                    true => (missing, cost),
-                    false => (missing + 1, cost + calls(page)),
-                });
+            let (mut missing, mut cost) = sums[sums.len() - 1];
+            if part.mapped {
+                sums.resize(sums.len() + to.saturating_sub(from), (missing, cost));
+                continue;
             }
+            sums.extend((from..to).map(|page| {
+                if !pages.is_mapped(page) {
+                    missing += 1;
+                    cost += calls(page);
+                }
+                (missing, cost)
+            }));
         }
         let upto = |page: usize| {
             let known = (page - origin).min(sums.len() - 1);
@@ -169,7 +197,7 @@ impl State {
             let beyond = page - origin - known;
             (missing + beyond, cost + beyond)
         };
-        let mut offer_at = |at: usize, start: usize, apart: bool| {
+        let mut offer_at = |at: usize, start: usize, purpose: Purpose| {
             let size = aligned(start);
             if start + size > end {
                 return;
@@ -180,18 +208,19 @@ impl State {
             if calls >= FORBIDDEN {
                 return;
             }
-            offer(Window {
+            let window = Window {
                 first: run[at].id,
                 start,
                 size,
                 pages: missing,
                 calls,
-                apart,
-            });
+                apart: purpose == Purpose::Apart,
+            };
+            offer(window, purpose);
         };
         for (at, part) in run.iter().enumerate() {
             if part.mapped {
-                offer_at(at, part.addr, false);
+                offer_at(at, part.addr, Purpose::Any);
                 // To the left from its end, into unmapped addresses.
                 if at > 0 && part.end - run[0].addr > request.size {
                     let start = page_start(part.end - request.size);
@@ -199,7 +228,7 @@ impl State {
                         .iter()
                         .rposition(|it| !it.mapped && it.addr <= start && start < it.end);
                     if let Some(left) = left {
-                        offer_at(left, start, false);
+                        offer_at(left, start, Purpose::Any);
                     }
                 }
                 continue;
@@ -209,23 +238,23 @@ impl State {
             for page in own.start..own.end.min(touched) {
                 let begins = page == own.start || pages.stale(page - 1).is_none();
                 if begins && pages.stale(page).is_some() {
-                    offer_at(at, pages.addr_of(page), false);
+                    offer_at(at, pages.addr_of(page), Purpose::Any);
                 }
-            }
-            if at > 0 && run[at - 1].mapped {
-                // From the left neighbour on is never worse.
-                if !apart {
-                    continue;
-                }
-            } else if !apart {
-                offer_at(at, part.addr, false);
-                continue;
             }
             let gap = (request.size * 2).max(GAP).next_multiple_of(page);
-            if part.end - part.addr >= 2 * gap + request.size {
-                offer_at(at, part.addr + gap, true);
-            } else if at == 0 || !run[at - 1].mapped {
-                offer_at(at, part.addr, false);
+            // Memory is moved when the device is full.
+            let spacious = self.device_full && part.end - part.addr >= 2 * gap + request.size;
+            if spacious {
+                offer_at(at, part.addr + gap, Purpose::Apart);
+            }
+            // From a mapped left neighbour on is never worse.
+            if at == 0 || !run[at - 1].mapped {
+                let purpose = if spacious {
+                    Purpose::Dense
+                } else {
+                    Purpose::Any
+                };
+                offer_at(at, part.addr, purpose);
             }
         }
     }
