@@ -177,29 +177,25 @@ impl State {
     }
 
     /// Ends a busy block: what the page table says is mapped becomes free, the rest unmapped; each part
-    /// merges with its like. Returns the block that its start belongs to then.
+    /// merges with its like. Returns the block that its end belongs to then.
     pub fn settle(&mut self, busy: BlockId) -> BlockId {
         debug_assert_eq!(self.arena[busy].state, BlockState::Busy);
         self.busy -= 1;
         let rest = busy;
-        let mut first = None;
         loop {
             let (addr, end) = (self.arena[rest].addr, self.arena[rest].end());
             let Some(pages) = self.pages_of(rest) else {
-                return first.unwrap_or(rest);
+                return rest;
             };
             let (mapped, cut) = pages.alike_from(pages.page_of(addr));
             let cut = cut.map_or(end, |page| pages.addr_of(page));
             if cut >= end {
-                let last = self.settle_part(rest, mapped);
-                return first.unwrap_or(last);
+                return self.settle_part(rest, mapped);
             }
             let age = self.arena[rest].free_since;
             let part = self.split_front(rest, cut - addr);
             self.arena[part].free_since = age;
-            let settled = self.settle_part(part, mapped);
-            // The next part is of the other kind, and leaves this one as it is.
-            first.get_or_insert(settled);
+            self.settle_part(part, mapped);
         }
     }
 
