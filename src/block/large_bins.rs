@@ -69,6 +69,12 @@ fn bin_of(size: usize) -> usize {
     ((((octave - FIRST_OCTAVE) as usize) << BIN_BITS) | step).min(BINS - 1)
 }
 
+/// The first bin that may hold `size`, which may lie below all of them.
+#[inline]
+fn first_bin(size: usize) -> usize {
+    if size <= LARGE_FROM { 0 } else { bin_of(size) }
+}
+
 impl LargeBins {
     /// Adds a block.
     #[inline(never)]
@@ -132,8 +138,7 @@ impl LargeBins {
     /// The smallest size ≥ `size`, which may lie below all bins, and its blocks.
     #[inline(never)]
     pub fn at_least(&self, size: usize) -> Option<(usize, &SizeClass)> {
-        let first = if size <= LARGE_FROM { 0 } else { bin_of(size) };
-        let at = self.occupied.next(first)?;
+        let at = self.occupied.next(first_bin(size))?;
         if let Some(found) = self.at_least_in(at, size) {
             return Some(found);
         }
@@ -168,8 +173,7 @@ impl LargeBins {
 
     /// Every class that holds blocks, ascending by size, from the bin of `size` on.
     pub fn classes_from(&self, size: usize) -> impl Iterator<Item = &SizeClass> {
-        let first = if size <= LARGE_FROM { 0 } else { bin_of(size) };
-        let first = self.occupied.next(first);
+        let first = self.occupied.next(first_bin(size));
         let bins = std::iter::successors(first, |at| self.occupied.next(at + 1));
         bins.filter_map(|at| Some((at, self.bins.as_ref()?.at(at))))
             .flat_map(|(at, bin)| {

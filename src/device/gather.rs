@@ -1,41 +1,12 @@
 //! Physical memory for a window: idle handles, new ones, and whole idle pages of free blocks, which are
 //! unmapped once the work that used them is known to be over. Never synchronises the device.
 
-use std::ops::Range;
-
 use super::DeviceAllocator;
 use super::state::{Request, State};
-use crate::block::BlockState;
 use crate::config::{ExpandableSegments, Rung};
 use crate::driver::{DriverError, DriverResult, PhysicalHandle, UNSUPPORTED_CODE};
-use crate::ids::{BlockId, StreamKey};
 use crate::page::LastUse;
 use crate::sync::MutexGuard;
-
-/// A free block with whole idle pages.
-#[derive(Debug, Clone)]
-pub(super) struct Donor {
-    pub block: BlockId,
-    addr: usize,
-    stream: StreamKey,
-    /// When it was freed, on the device's clock.
-    pub freed: u64,
-    pub page_size: usize,
-    pub range: Range<usize>,
-}
-
-impl Donor {
-    pub fn last_use(&self) -> LastUse {
-        LastUse {
-            stream: self.stream,
-            tick: self.freed,
-        }
-    }
-
-    fn pages(&self) -> usize {
-        self.range.len()
-    }
-}
 
 /// By how much memory held may exceed what was ever needed at once before idle pages are reused instead
 /// of asking for more: this part of it (about 3 %).
@@ -47,53 +18,6 @@ const UNASKED_SLACK: usize = 8;
 const MIN_SLACK: usize = 256 << 20;
 
 impl State {
-    /// When a free block was freed, on the device's clock.
-    pub(super) fn freed_at(&self, id: BlockId) -> u64 {
-        let age = (self.tick as u32).wrapping_sub(self.arena[id].free_since);
-        self.tick.saturating_sub(age.into())
-    }
-
-    /// Free blocks whose pages may be taken for a request: of the default pool and of private pools out
-    /// of use, since a pool in use may be part of a graph that is replayed at its addresses.
-    pub(super) fn donors(&self) -> Vec<Donor> {
-        let mut donors = Vec::new();
-        for (_, list) in self.lists.iter().filter(|(_, list)| list.virtual_memory) {
-            let in_use = self.pools.get(list.pool).is_some_and(|p| p.use_count > 0);
-            if in_use || self.is_asleep(list.pool) {
-                continue;
-            }
-            for block in list.free.iter_from(&self.arena, list.least_page) {
-                let (Some(range), Some(pages)) = (self.idle_pages(block), self.pages_of(block))
-                else {
-                    continue;
-                };
-                donors.push(Donor {
-                    block,
-                    addr: self.arena[block].addr,
-                    stream: list.stream,
-                    freed: self.freed_at(block),
-                    page_size: pages.page_size(),
-                    range,
-                });
-            }
-        }
-        donors
-    }
-
-    /// Whether the memory on either side of a block is not mapped.
-    fn is_beside_unmapped(&self, id: BlockId) -> bool {
-        let block = &self.arena[id];
-        self.arena.is_unmapped(block.prev) || self.arena.is_unmapped(block.next)
-    }
-
-    /// Whether a donor is what it was before the lock was released.
-    fn is_unchanged(&self, donor: &Donor) -> bool {
-        let block = &self.arena[donor.block];
-        block.state == BlockState::Free
-            && block.addr == donor.addr
-            && self.freed_at(donor.block) <= donor.freed
-    }
-
     /// Bytes that may be obtained from the driver before idle memory is to be reused.
     fn room_to_grow(&self, request: &Request) -> usize {
         let active = self.stats.blocks.active_bytes() as usize + request.size;
@@ -292,18 +216,7 @@ impl DeviceAllocator {
         request: &Request,
         got: &mut Gathered,
     ) -> DriverResult<()> {
-        let mut donors = state.donors();
-        donors.retain(|donor| {
-            donor.page_size == got.page_size && state.may_serve(donor.last_use(), request.stream)
-        });
-        // Windows are looked for from low addresses on. Taking memory from there too keeps what moves together,
-        // and free blocks elsewhere whole; so does widening holes, where a page that moves leaves one.
-        let leaves_holes = !state.leaves_mappings(got.page_size);
-        donors.sort_unstable_by_key(|donor| {
-            let widens = state.is_beside_unmapped(donor.block);
-            (leaves_holes && !widens, donor.addr)
-        });
-        for donor in donors {
+        for donor in state.donors_for(got.page_size, request.stream) {
             if got.missing() == 0 {
                 break;
             }

@@ -9,6 +9,7 @@ mod check;
 mod check_pages;
 mod checkpoint;
 mod damage;
+mod donor;
 mod engine;
 mod events;
 mod explain;
