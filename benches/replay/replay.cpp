@@ -1,8 +1,9 @@
 // One trace on torch_npu's current allocator, event by event, over the simulated device.
 //
 // The traced program's work is modelled: each allocation, each use on another stream and each free
-// puts a kernel on the stream concerned that touches the block, so that events are pending and
-// memory is in use for as long as the device lags behind the host. The lag is the depth of the
+// puts a kernel on the stream concerned that touches the block, and the other stream waits for the
+// block's own first, so that events are pending and memory is in use for as long as the device lags
+// behind the host. The lag is the depth of the
 // simulated streams, the time of a kernel one of the simulator's knobs; the caller sets both in the
 // environment.
 #include <algorithm>
@@ -113,6 +114,7 @@ class Replay {
       case 'u': {
         const Block& block = blocks_.at(event.id);
         if (block.addr == nullptr) break;
+        if (block.stream != event.stream) order(streams_[block.stream], streams_.at(event.stream));
         sim_.launch(handles_.at(event.stream), block.addr, block.bytes);
         // Only lends the block: the trace frees it.
         c10::DataPtr lent(block.addr, block.addr, allocator().raw_deleter(),
@@ -136,6 +138,13 @@ class Replay {
       default:
         throw std::runtime_error("unknown event in a trace");
     }
+  }
+
+  // What `after` is given from now on starts when `before` has done what it was given so far.
+  static void order(const c10_npu::NPUStream& before, const c10_npu::NPUStream& after) {
+    c10_npu::NPUEvent event;
+    event.record(before);
+    event.block(after);
   }
 
   // What the program asked for itself is no wait of the allocator's.

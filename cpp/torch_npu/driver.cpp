@@ -199,8 +199,7 @@ std::int32_t event_record_fn(void*, std::uintptr_t event, StreamToken stream) {
   });
 }
 
-// Only streams on which memory was reserved have names here; for others the core waits for the
-// device.
+// Streams that torch_npu did not make have no names here; for those the core waits for the device.
 std::int32_t event_record_fence_fn(void*, std::int32_t device, std::uintptr_t event,
                                    std::uintptr_t stream) {
   return while_up([&] {

@@ -8,6 +8,18 @@ std::uintptr_t handle_of(const c10_npu::NPUStream& stream) {
   return reinterpret_cast<std::uintptr_t>(stream.stream(false));
 }
 
+// The stream of that number, if torch_npu has made it: others have no handle, or are refused.
+std::optional<c10_npu::NPUStream> made_stream(c10::DeviceIndex device, c10::StreamId number) {
+  const c10::Device on(c10::DeviceType::PrivateUse1, device);
+  const c10_npu::NPUStream stream(c10_npu::NPUStream::UNCHECKED,
+                                  c10::Stream(c10::Stream::UNSAFE, on, number));
+  try {
+    if (handle_of(stream) != 0) return stream;
+  } catch (const c10::Error&) {
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 void StreamNames::note_current(c10::DeviceIndex device) {
@@ -21,9 +33,29 @@ std::optional<c10_npu::NPUStream> StreamNames::find(c10::DeviceIndex device,
   const c10_npu::NPUStream current = c10_npu::getCurrentNPUStream(device);
   if (handle_of(current) == handle) return current;
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = streams_.find(handle);
+  auto found = streams_.find(handle);
+  if (found == streams_.end()) {
+    note_pools(device);
+    found = streams_.find(handle);
+  }
   if (found == streams_.end() || found->second.device_index() != device) return std::nullopt;
   return found->second;
+}
+
+void StreamNames::note_pools(c10::DeviceIndex device) {
+  // A stream's number is its kind (default, secondary, synchronous launches, normal, high priority),
+  // then its place among those, in pools of 32, or of 8 with STREAMS_PER_DEVICE=8. torch_npu does
+  // not check the place of every kind.
+  for (const int pool : {32, 8}) {
+    const int places[] = {1, 1, 4, pool, pool};
+    for (int kind = 0; kind < 5; ++kind) {
+      for (int place = 0; place < places[kind]; ++place) {
+        const auto stream = made_stream(device, kind * pool + place);
+        if (!stream.has_value()) break;
+        streams_.try_emplace(handle_of(*stream), *stream);
+      }
+    }
+  }
 }
 
 // Leaked: events are recorded until the process ends.

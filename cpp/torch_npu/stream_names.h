@@ -15,10 +15,14 @@ class StreamNames {
  public:
   // Notes the calling thread's current stream on a device.
   void note_current(c10::DeviceIndex device);
-  // The stream with this handle of the runtime; nothing when it was never noted.
+  // The stream with this handle of the runtime; nothing when torch_npu has not made it. Slow for a
+  // stream that was never asked for or noted.
   std::optional<c10_npu::NPUStream> find(c10::DeviceIndex device, std::uintptr_t handle);
 
  private:
+  // Notes all streams that torch_npu has made on a device.
+  void note_pools(c10::DeviceIndex device);
+
   std::mutex mutex_;
   std::unordered_map<std::uintptr_t, c10_npu::NPUStream> streams_;
 };

@@ -3,7 +3,7 @@
 
 use super::DeviceAllocator;
 use super::state::{Request, State};
-use crate::driver::DriverResult;
+use crate::driver::{DriverResult, UNSUPPORTED_CODE};
 use crate::ids::StreamKey;
 use crate::sync::MutexGuard;
 
@@ -45,7 +45,7 @@ impl DeviceAllocator {
     ) -> DriverResult<()> {
         let tick = state.tick;
         let event = state.idle_events.pop();
-        let event = MutexGuard::unlocked(state, || {
+        let recorded = MutexGuard::unlocked(state, || {
             let event = match event {
                 Some(event) => event,
                 None => self.driver.event_create(self.id)?,
@@ -57,8 +57,16 @@ impl DeviceAllocator {
                     Err(error)
                 }
             }
-        })?;
-        state.fences.push(stream, tick, event);
+        });
+        match recorded {
+            Ok(event) => state.fences.push(stream, tick, event),
+            Err(error) => {
+                if error.code == UNSUPPORTED_CODE {
+                    state.fences.set_blind(stream);
+                }
+                return Err(error);
+            }
+        }
         Ok(())
     }
 
@@ -82,7 +90,9 @@ impl DeviceAllocator {
     /// A failure does no harm: that miss will wait.
     pub(super) fn record_fences(&self, state: &mut MutexGuard<'_, State>, request: &Request) {
         let stream = request.stream;
-        if state.fences.has_room(stream) && state.fences.recorded(stream) + FENCE_STEP <= state.tick
+        if !state.fences.is_blind(stream)
+            && state.fences.has_room(stream)
+            && state.fences.recorded(stream) + FENCE_STEP <= state.tick
         {
             let _ = self.record_fence(state, stream);
         }

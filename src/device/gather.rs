@@ -249,7 +249,9 @@ impl DeviceAllocator {
     ) -> DriverResult<bool> {
         let mut donors = state.donors();
         donors.retain(|donor| {
-            donor.page_size == got.page_size && donor.freed > state.fences.completed(donor.stream)
+            donor.page_size == got.page_size
+                && donor.freed > state.fences.completed(donor.stream)
+                && !state.fences.is_blind(donor.stream)
         });
         // The oldest that add up, of one stream.
         donors.sort_unstable_by_key(|d| (d.stream != request.stream, d.stream, d.freed));
@@ -269,8 +271,8 @@ impl DeviceAllocator {
             tick = donor.freed;
         }
         match self.wait_for(state, first.stream, tick) {
-            // The last resort will wait for the device.
-            Err(error) if error.code == UNSUPPORTED_CODE => Ok(false),
+            // Other streams may tell; for this one the last resort will wait for the device.
+            Err(error) if error.code == UNSUPPORTED_CODE => Ok(state.fences.is_blind(first.stream)),
             waited => waited.map(|()| true),
         }
     }

@@ -8,7 +8,7 @@ use super::alias::Reachable;
 use super::allocate::Refusal;
 use super::gather::Gathered;
 use super::state::{Request, State};
-use crate::driver::{DriverError, DriverResult, PhysicalHandle};
+use crate::driver::{DriverError, DriverResult, PhysicalHandle, UNSUPPORTED_CODE};
 use crate::error::Result;
 use crate::history::{Action, Context};
 use crate::ids::BlockId;
@@ -35,17 +35,33 @@ impl DeviceAllocator {
         request: &Request,
         context: &Option<Arc<Context>>,
     ) -> Result<std::result::Result<usize, Refusal>> {
-        if !self.in_capture(state) && state.stale > 0 {
+        let blind = state.fences.is_blind(request.stream);
+        let outcome = self.map_window(state, request, context)?;
+        if outcome.is_err() && state.fences.is_blind(request.stream) != blind {
+            // There may be a window that needs no wait.
+            return self.map_window(state, request, context);
+        }
+        Ok(outcome)
+    }
+
+    fn map_window(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        request: &Request,
+        context: &Option<Arc<Context>>,
+    ) -> Result<std::result::Result<usize, Refusal>> {
+        let capturing = self.in_capture(state);
+        if !capturing && state.stale > 0 {
             self.poll_fences(state);
         }
-        let waits = !self.in_capture(state);
         // Of two pages that led to the same memory one must be cleared, which can take a wait: while a graph is
         // captured, mappings left behind count as what they cost without being taken back.
-        let reachable = if waits {
-            state.reachable(request)
-        } else {
+        let reachable = if capturing {
             Reachable::default()
+        } else {
+            state.reachable(request)
         };
+        let waits = !capturing && !state.fences.is_blind(request.stream);
         let mut windows = state.find_windows(request, &reachable, waits);
         if windows.dense.is_none() {
             if !self.reserve(state, request)? {
@@ -103,6 +119,12 @@ impl DeviceAllocator {
         let settled = state.settle(busy);
         match failure {
             Some(error) if error.is_out_of_memory() => Ok(Err(Refusal::Full)),
+            // A wait that only the device's would do.
+            Some(error)
+                if state.fences.is_blind(request.stream) && error.code == UNSUPPORTED_CODE =>
+            {
+                Ok(Err(Refusal::Full))
+            }
             Some(error) => Err(error.into()),
             None if !complete => Ok(Err(Refusal::Full)),
             None if !state.arena.holds_free(settled, window.start, window.size) => {

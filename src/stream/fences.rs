@@ -19,6 +19,8 @@ struct StreamFences {
     recorded: u64,
     /// Events recorded behind the frees up to a tick, oldest first.
     outstanding: VecDeque<(u64, EventHandle)>,
+    /// The driver can't record events on it.
+    blind: bool,
 }
 
 /// The fences of a device's streams.
@@ -43,6 +45,7 @@ impl Fences {
                     completed: 0,
                     recorded: 0,
                     outstanding: VecDeque::new(),
+                    blind: false,
                 });
                 self.streams.len() - 1
             }
@@ -73,6 +76,16 @@ impl Fences {
     /// The clock when the stream's latest event was recorded.
     pub fn recorded(&self, stream: StreamKey) -> u64 {
         self.find(stream).map_or(0, |fences| fences.recorded)
+    }
+
+    /// The driver can't record events on the stream: only a wait for the device tells how far it has come.
+    pub fn set_blind(&mut self, stream: StreamKey) {
+        self.of(stream).blind = true;
+    }
+
+    /// See [`Self::set_blind`].
+    pub fn is_blind(&self, stream: StreamKey) -> bool {
+        self.find(stream).is_some_and(|fences| fences.blind)
     }
 
     /// Whether another event may be recorded on the stream.

@@ -130,7 +130,10 @@ pub fn install(packages: &[&str], what: &str) -> Result<()> {
 
 fn apt_get() -> Command {
     let mut command = Command::new("apt-get");
-    command.env("DEBIAN_FRONTEND", "noninteractive");
+    command
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        // Another installation, such as the system's own upgrades, is waited for: seconds.
+        .args(["-o", "DPkg::Lock::Timeout=600"]);
     command
 }
 

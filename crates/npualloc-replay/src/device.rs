@@ -56,6 +56,16 @@ impl SimDevice {
         debug_assert!(submitted.is_ok());
     }
 
+    /// What `after` is given from now on starts when `before` has done what it was given so far.
+    pub fn order(&self, before: u32, after: u32) {
+        let mark = self.mark(before);
+        let _ = self
+            .sim
+            .lock()
+            .wait_event(self.streams[after as usize], mark);
+        self.forget(mark);
+    }
+
     /// Waits for a stream, as the traced program did.
     pub fn sync_stream(&self, stream: u32) {
         let stream = self.streams[stream as usize];

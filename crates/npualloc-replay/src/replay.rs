@@ -1,8 +1,8 @@
 //! One trace on one allocator.
 //!
 //! The traced program's work is modelled so that time matters: each allocation, each use on another
-//! stream and each free puts a task on the stream concerned that touches the block, and the host runs
-//! at most [`LAG`] tasks ahead of the device. A task takes [`TASK_NS`], so that a wait for the device
+//! stream and each free puts a task on the stream concerned that touches the block, another stream waits for
+//! the block's own first, and the host runs at most [`LAG`] tasks ahead of the device. A task takes [`TASK_NS`], so that a wait for the device
 //! costs about as much as it would in a device-bound program.
 
 use std::sync::Arc;
@@ -163,8 +163,12 @@ pub fn replay_observed(
                 }
             }
             Event::Use { block, stream } => {
-                let (addr, bytes, _) = blocks[block as usize];
+                let (addr, bytes, own) = blocks[block as usize];
                 if addr != 0 {
+                    // A stream may touch memory of another one after that has got it.
+                    if own != stream {
+                        device.order(own, stream);
+                    }
                     device.launch(stream, TASK_NS, addr, bytes);
                     allocator.record_stream(addr, token(stream));
                 }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::fake_contents::Memory;
 use super::{
     Contents, Driver, DriverError, DriverResult, EventHandle, MemoryInfo, OUT_OF_MEMORY_CODE,
-    PhysicalHandle, StreamToken, VirtualMemory,
+    PhysicalHandle, StreamToken, UNSUPPORTED_CODE, VirtualMemory,
 };
 use crate::ids::{DeviceId, MempoolId, StreamKey};
 #[cfg(loom)]
@@ -73,6 +73,7 @@ struct Inner {
     fail_at: Option<(u64, i32)>,
     capturing: bool,
     aliasing_refused: bool,
+    unnamed: Vec<StreamKey>,
     meanwhile: Option<Meanwhile>,
 }
 
@@ -125,6 +126,11 @@ impl FakeDriver {
 
     fn renew(&self, addr: usize, bytes: usize) {
         self.memory.iter().for_each(|m| m.renew(addr, bytes));
+    }
+
+    /// From now on no fence can be recorded on a stream, as on those the client does not know.
+    pub fn unname(&self, stream: StreamKey) {
+        self.inner.lock().unnamed.push(stream);
     }
 
     /// The `n`-th driver call from now (0 = the next one) fails with `code`.
@@ -277,6 +283,12 @@ impl Driver for FakeDriver {
         event: EventHandle,
         stream: StreamKey,
     ) -> DriverResult<()> {
+        if self.inner.lock().unnamed.contains(&stream) {
+            return Err(DriverError {
+                call: "event_record_fence",
+                code: UNSUPPORTED_CODE,
+            });
+        }
         // A stream has one number here, however it is named.
         let token = StreamToken {
             id: stream.0 as i64,

@@ -89,3 +89,46 @@ fn during_a_capture_events_wait_until_it_has_ended() {
     assert_eq!(device.allocate(30 * MIB, S0).expect("fits"), a);
     device.check_consistency().expect("consistent");
 }
+
+/// Blocks up to 64 MiB replaced at random on two streams of a device that is nearly full. Returns how often
+/// the device was waited for.
+fn churn(seed: u64, unnamed: bool) -> u64 {
+    let (driver, device) = device_with(GIB, "expandable_segments:True");
+    if unnamed {
+        driver.unname(S0);
+        driver.unname(StreamKey(7));
+    }
+    let mut seed = seed;
+    let mut below = |n: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) % n
+    };
+    let mut live: Vec<(usize, usize)> = Vec::new();
+    for step in 0..3000 {
+        let size = (1 + below(63) as usize) * MIB;
+        while live.iter().map(|(_, size)| size).sum::<usize>() + size > 800 * MIB {
+            let (addr, _) = live.swap_remove(below(live.len() as u64) as usize);
+            assert!(device.deallocate(addr));
+        }
+        let stream = if below(4) == 0 { StreamKey(7) } else { S0 };
+        let token = StreamToken {
+            id: stream.0 as i64,
+            ..SIDE
+        };
+        driver.submit(token);
+        match device.allocate(size, stream) {
+            Ok(addr) => live.push((addr, size)),
+            Err(error) => panic!("step {step}, {size} bytes: {error}"),
+        }
+    }
+    device.check_consistency().expect("consistent");
+    driver.calls("synchronize_device")
+}
+
+#[test]
+fn streams_that_no_event_can_be_recorded_on_are_waited_for_by_the_device() {
+    for seed in 0..4 {
+        assert_eq!(churn(seed, false), 0, "seed {seed}");
+        assert!(churn(seed, true) > 0, "seed {seed}");
+    }
+}
