@@ -203,6 +203,18 @@ impl DeviceAllocator {
                 }
             };
         }
+        macro_rules! await_blocks {
+            ($next:expr) => {
+                while let Some((stream, block)) = $next {
+                    const WAIT: &str = "waiting for blocks that other streams use";
+                    if attempt.tried.last() != Some(&WAIT) {
+                        attempt.tried.push(WAIT);
+                    }
+                    self.await_block(state, stream, block)?;
+                    try_cache!(awaited_events);
+                }
+            };
+        }
         state.ladder.misses += 1;
         let skipped = state.settings.skipped_rungs;
         let capturing = self.in_capture(state);
@@ -218,6 +230,10 @@ impl DeviceAllocator {
         {
             attempt.tried.push("free-memory callbacks");
             try_cache!(callbacks);
+        }
+        // A block of this list that other streams still use, rather than many pages from elsewhere.
+        if request.virtual_memory && !capturing && !skipped.has(Rung::AwaitedEvents) {
+            await_blocks!(self.worth_waiting_for(state, request));
         }
         // A new segment.
         let collects = state.limit.is_some() && state.settings.garbage_collection_threshold > 0.0;
@@ -251,8 +267,11 @@ impl DeviceAllocator {
             attempt.tried.push("returning oversize blocks");
             try_growth!(oversize);
         }
-        // Blocks that wait for events: those are enough where memory can move.
+        // Blocks that wait for events: one that fits, or, where memory can move, all.
         let waits = !capturing && !skipped.has(Rung::AwaitedEvents);
+        if waits {
+            await_blocks!(state.coming_back(request));
+        }
         if request.virtual_memory && waits && state.has_events() {
             attempt.tried.push("waiting for other streams");
             self.fence_deferred(state);

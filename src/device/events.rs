@@ -1,7 +1,7 @@
 //! Events of freed blocks: asking, waiting, and returning blocks whose last use is over.
 
 use super::DeviceAllocator;
-use super::state::State;
+use super::state::{Request, State};
 use crate::driver::{DriverResult, EventHandle, StreamToken};
 use crate::error::Result;
 use crate::ids::{BlockId, PoolId};
@@ -26,6 +26,18 @@ impl State {
         if self.arena[id].events == 0 {
             self.complete_free(id, None);
         }
+    }
+
+    /// The oldest block on its way back to a request's list that is large enough for it, and a stream that it
+    /// waits for.
+    pub(super) fn coming_back(&self, request: &Request) -> Option<(StreamToken, BlockId)> {
+        let fits = |id: BlockId| {
+            let block = &self.arena[id];
+            block.list == request.list && block.size >= request.size
+        };
+        let mut pending = self.pending.iter();
+        let (stream, found) = pending.find(|(_, pending)| fits(pending.block))?;
+        Some((stream, found.block))
     }
 
     fn pool_of(&self, id: BlockId) -> PoolId {
@@ -125,6 +137,27 @@ impl DeviceAllocator {
                 }
             }
         })
+    }
+
+    /// Waits for the event of a block on a stream, and returns the blocks whose events come before it there.
+    pub(super) fn await_block(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        stream: StreamToken,
+        block: BlockId,
+    ) -> DriverResult<()> {
+        let taken = state.pending.take_through(stream, block);
+        let Some(last) = taken.last().copied() else {
+            return Ok(());
+        };
+        state.detached += taken.len();
+        let waited = MutexGuard::unlocked(state, || self.driver.event_synchronize(last.event));
+        state.detached -= taken.len();
+        match waited {
+            Ok(()) => taken.into_iter().for_each(|done| state.event_done(done)),
+            Err(_) => state.pending.put_back(stream, taken),
+        }
+        waited
     }
 
     /// Waits for the outstanding events of `pool` (`None`: of all) and returns the blocks. `unfenced`

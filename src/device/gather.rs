@@ -30,6 +30,11 @@ impl State {
         target.saturating_sub(self.reserved() + self.growing)
     }
 
+    /// Whether a request takes memory away from elsewhere, as no more is to be obtained.
+    pub(super) fn moves_memory(&self, request: &Request) -> bool {
+        self.device_full || self.room_to_grow(request) < request.size
+    }
+
     /// Bytes that may be obtained from the driver under the process's limit.
     fn room_under_limit(&self) -> usize {
         self.limit.map_or(usize::MAX, |limit| {

@@ -8,7 +8,8 @@ use super::alias::Reachable;
 use super::allocate::Refusal;
 use super::gather::Gathered;
 use super::state::{Request, State};
-use crate::driver::{DriverError, DriverResult, PhysicalHandle, UNSUPPORTED_CODE};
+use super::window::WAIT;
+use crate::driver::{DriverError, DriverResult, PhysicalHandle, StreamToken, UNSUPPORTED_CODE};
 use crate::error::Result;
 use crate::history::{Action, Context};
 use crate::ids::BlockId;
@@ -42,6 +43,23 @@ impl DeviceAllocator {
             return self.map_window(state, request, context);
         }
         Ok(outcome)
+    }
+
+    /// The block on its way back to a request's list that costs less to wait for than memory from elsewhere costs
+    /// to move, and a stream that it waits for.
+    pub(super) fn worth_waiting_for(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        request: &Request,
+    ) -> Option<(StreamToken, BlockId)> {
+        let found = state.coming_back(request)?;
+        if !state.moves_memory(request) {
+            return None;
+        }
+        let reachable = state.reachable(request);
+        let windows = state.find_windows(request, &reachable, true);
+        let calls = windows.dense.map_or(usize::MAX, |window| window.calls);
+        (calls > WAIT).then_some(found)
     }
 
     fn map_window(

@@ -308,7 +308,7 @@ impl State {
 /// Memory is tight when less than this part of what is held can move (1.5 %).
 const TIGHT: usize = 64;
 /// What a wait counts for, in driver calls.
-const WAIT: usize = 16;
+pub(super) const WAIT: usize = 16;
 /// More than any window's calls.
 const FORBIDDEN: usize = 1 << 40;
 /// The least gap left of moved memory, bytes.

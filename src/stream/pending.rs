@@ -101,6 +101,29 @@ impl PendingEvents {
         Some(taken)
     }
 
+    /// Takes the events on `stream` up to that of `block` out, oldest first, with all blocks that share them.
+    pub fn take_through(&mut self, stream: StreamToken, block: BlockId) -> Vec<PendingUse> {
+        let Some((_, queue)) = self.queues.iter_mut().find(|(of, _)| *of == stream) else {
+            return Vec::new();
+        };
+        let Some(at) = queue.iter().position(|pending| pending.block == block) else {
+            return Vec::new();
+        };
+        let event = queue[at].event;
+        let alike = queue.iter().skip(at).take_while(|p| p.event == event);
+        let count = at + alike.count();
+        self.len -= count;
+        queue.drain(..count).collect()
+    }
+
+    /// Puts back what [`Self::take_through`] took, in front of all others on the stream.
+    pub fn put_back(&mut self, stream: StreamToken, taken: Vec<PendingUse>) {
+        if let Some((_, queue)) = self.queues.iter_mut().find(|(of, _)| *of == stream) {
+            self.len += taken.len();
+            taken.into_iter().rev().for_each(|it| queue.push_front(it));
+        }
+    }
+
     /// Takes everything out, oldest first within a stream.
     pub fn drain(&mut self) -> Vec<(StreamToken, PendingUse)> {
         self.len = 0;
@@ -115,5 +138,35 @@ impl PendingEvents {
         self.queues
             .iter()
             .flat_map(|(stream, queue)| queue.iter().map(|pending| (*stream, *pending)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STREAM: StreamToken = StreamToken {
+        id: 7,
+        device: 0,
+        reserved: 0,
+    };
+
+    #[test]
+    fn blocks_that_share_an_event_are_taken_together_and_put_back_in_order() {
+        let mut pending = PendingEvents::default();
+        for (event, blocks) in [(1, vec![10]), (2, vec![20, 21, 22]), (3, vec![30])] {
+            let blocks: Vec<_> = blocks.into_iter().map(|id| (STREAM, BlockId(id))).collect();
+            pending.push_all(STREAM, EventHandle(event), &blocks);
+        }
+        let all: Vec<_> = pending.iter().collect();
+        let taken = pending.take_through(STREAM, BlockId(21));
+        let blocks: Vec<u32> = taken.iter().map(|taken| taken.block.0).collect();
+        assert_eq!((blocks, pending.len()), (vec![10, 20, 21, 22], 1));
+        assert!(pending.take_through(STREAM, BlockId(21)).is_empty());
+        pending.put_back(STREAM, taken);
+        assert_eq!(
+            (pending.iter().collect::<Vec<_>>(), pending.len()),
+            (all, 5)
+        );
     }
 }

@@ -86,3 +86,10 @@ def test_memory_moves_without_waiting_for_the_device(run, subject):
     value = run("virtual:moved", env=VIRTUAL | SMALL).value
     assert value["unmapped"] > 0
     assert (value["synchronisations"], value["retries"]) == (0, 0)
+
+
+def test_memory_moves_between_streams_that_were_never_current(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator waits for the device and unmaps everything")
+    value = run("virtual:moved_by_name", env=VIRTUAL | SMALL).value
+    assert value == {"synchronisations": 0, "retries": 0}

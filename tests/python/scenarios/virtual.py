@@ -5,6 +5,7 @@ import ctypes
 import torch
 
 from scenarios.common import GIB, KIB, MIB, allocate, pick, stats
+from scenarios.probe import Probe
 
 NAMES = [
     "allocated_bytes.all.current",
@@ -176,4 +177,17 @@ def moved():
         "synchronisations": calls("aclrtSynchronizeDevice") - before,
         "retries": stats()["num_alloc_retries"],
         "unmapped": calls("aclrtUnmapMem"),
+    }
+
+
+def moved_by_name():
+    """As above, from streams that were never any thread's current one."""
+    probe = Probe()
+    before = calls("aclrtSynchronizeDevice")
+    streams = [torch.npu.Stream(priority=priority) for priority in (0, 0, -1)]
+    for stream in streams:
+        probe.raw_delete(probe.raw_alloc_with_stream(900 * MIB, stream.npu_stream))
+    return {
+        "synchronisations": calls("aclrtSynchronizeDevice") - before,
+        "retries": stats()["num_alloc_retries"],
     }
