@@ -270,7 +270,7 @@ impl DeviceAllocator {
         // Blocks that wait for events: one that fits, or, where memory can move, all.
         let waits = !capturing && !skipped.has(Rung::AwaitedEvents);
         if waits {
-            await_blocks!(state.coming_back(request));
+            await_blocks!(state.coming_back(request, false));
         }
         if request.virtual_memory && waits && state.has_events() {
             attempt.tried.push("waiting for other streams");

@@ -12,6 +12,9 @@ use crate::sync::MutexGuard;
 /// handled by the next ones, or by a miss.
 const REAP_LIMIT: usize = 64;
 
+/// The default stream's number among PyTorch's.
+const DEFAULT_STREAM: i64 = 0;
+
 impl State {
     /// One event of the block has completed.
     pub(super) fn event_done(&mut self, done: PendingUse) {
@@ -29,14 +32,21 @@ impl State {
     }
 
     /// The oldest block on its way back to a request's list that is large enough for it, and a stream that it
-    /// waits for.
-    pub(super) fn coming_back(&self, request: &Request) -> Option<(StreamToken, BlockId)> {
-        let fits = |id: BlockId| {
+    /// waits for; with `shortly`, only one that the default stream alone still uses. What other streams do may
+    /// depend on other processes, and these on what this thread has yet to submit: a message sent is waited for
+    /// only where the stock allocator would wait for the device.
+    pub(super) fn coming_back(
+        &self,
+        request: &Request,
+        shortly: bool,
+    ) -> Option<(StreamToken, BlockId)> {
+        let fits = |stream: StreamToken, id: BlockId| {
             let block = &self.arena[id];
-            block.list == request.list && block.size >= request.size
+            let large_enough = block.list == request.list && block.size >= request.size;
+            large_enough && (!shortly || (stream.id == DEFAULT_STREAM && block.events == 1))
         };
         let mut pending = self.pending.iter();
-        let (stream, found) = pending.find(|(_, pending)| fits(pending.block))?;
+        let (stream, found) = pending.find(|(stream, pending)| fits(*stream, pending.block))?;
         Some((stream, found.block))
     }
 

@@ -32,7 +32,12 @@ impl State {
 
     /// Whether a request takes memory away from elsewhere, as no more is to be obtained.
     pub(super) fn moves_memory(&self, request: &Request) -> bool {
-        self.device_full || self.room_to_grow(request) < request.size
+        self.is_full(request) || self.room_to_grow(request) < request.size
+    }
+
+    /// Whether there is no more to be obtained.
+    pub(super) fn is_full(&self, request: &Request) -> bool {
+        self.device_full || self.room_under_limit() < request.size
     }
 
     /// Bytes that may be obtained from the driver under the process's limit.

@@ -52,7 +52,7 @@ impl DeviceAllocator {
         state: &mut MutexGuard<'_, State>,
         request: &Request,
     ) -> Option<(StreamToken, BlockId)> {
-        let found = state.coming_back(request)?;
+        let found = state.coming_back(request, !state.is_full(request))?;
         if !state.moves_memory(request) {
             return None;
         }

@@ -133,34 +133,53 @@ fn streams_that_no_event_can_be_recorded_on_are_waited_for_by_the_device() {
     }
 }
 
-/// A device with a block of 400 MiB of another stream to take pages from, where `size` MiB were freed that another
-/// stream still uses. Returns the block's address.
-fn with_a_block_that_waits(config: &str, size: usize) -> (Arc<FakeDriver>, DeviceAllocator, usize) {
+/// The default stream, for others.
+const DEFAULT: StreamToken = StreamToken { id: 0, ..SIDE };
+/// The stream of the block that waits.
+const OWN: StreamKey = StreamKey(5);
+
+/// A device with a block of 400 MiB of another stream to take pages from, where `size` MiB were freed that `user`
+/// still uses. Returns the block's address.
+fn with_a_block_that_waits(
+    config: &str,
+    size: usize,
+    user: StreamToken,
+) -> (Arc<FakeDriver>, DeviceAllocator, usize) {
     let (driver, device) = device_with(GIB, config);
     let other = device.allocate(400 * MIB, StreamKey(1)).expect("fits");
-    let block = device.allocate(size * MIB, S0).expect("fits");
+    let block = device.allocate(size * MIB, OWN).expect("fits");
     device.deallocate(other);
-    device.record_stream(block, SIDE);
-    driver.submit(SIDE);
+    device.record_stream(block, user);
+    driver.submit(user);
     device.deallocate(block);
     (driver, device, block)
 }
 
 #[test]
 fn a_block_that_other_streams_use_is_waited_for_rather_than_many_pages_moved() {
-    let (driver, device, block) = with_a_block_that_waits("expandable_segments:True", 400);
-    let maps = driver.calls("map");
-    assert_eq!(device.allocate(400 * MIB, S0).expect("waits"), block);
-    assert_eq!(driver.calls("event_synchronize"), 1);
-    assert_eq!(driver.calls("map"), maps);
-    assert_eq!(device.ladder().awaited_events, 1);
-    device.check_consistency().expect("consistent");
+    // While there is more memory only the default stream is waited for.
+    for (user, limit, waits) in [
+        (DEFAULT, 1.0, true),
+        (SIDE, 1.0, false),
+        (DEFAULT, 0.8, true),
+        (SIDE, 0.8, true),
+    ] {
+        let (driver, device, block) =
+            with_a_block_that_waits("expandable_segments:True", 400, user);
+        device.set_memory_fraction(limit).expect("valid");
+        let maps = driver.calls("map");
+        let addr = device.allocate(400 * MIB, OWN).expect("room");
+        assert_eq!(addr == block, waits, "{user:?}, {limit}");
+        assert_eq!(driver.calls("map") == maps, waits);
+        assert_eq!(device.ladder().awaited_events, u64::from(waits));
+        device.check_consistency().expect("consistent");
+    }
 }
 
 #[test]
 fn few_pages_are_moved_rather_than_a_block_waited_for() {
-    let (_, device, block) = with_a_block_that_waits("expandable_segments:True", 600);
-    let small = device.allocate(30 * MIB, S0).expect("moves");
+    let (_, device, block) = with_a_block_that_waits("expandable_segments:True", 600, DEFAULT);
+    let small = device.allocate(30 * MIB, OWN).expect("moves");
     assert_ne!(small, block);
     assert_eq!(device.ladder().awaited_events, 0);
     device.check_consistency().expect("consistent");
@@ -168,8 +187,8 @@ fn few_pages_are_moved_rather_than_a_block_waited_for() {
 
 #[test]
 fn a_block_that_other_streams_use_is_waited_for_before_the_device() {
-    let (driver, device, block) = with_a_block_that_waits("", 600);
-    assert_eq!(device.allocate(600 * MIB, S0).expect("waits"), block);
+    let (driver, device, block) = with_a_block_that_waits("", 600, SIDE);
+    assert_eq!(device.allocate(600 * MIB, OWN).expect("waits"), block);
     assert_eq!(driver.calls("event_synchronize"), 1);
     assert_eq!(driver.calls("synchronize_device"), 0);
     device.check_consistency().expect("consistent");
@@ -180,9 +199,10 @@ fn after_a_failed_wait_the_block_waits_on() {
     const CODE: i32 = 507_899;
     let mut failures = 0;
     for at in 0.. {
-        let (driver, device, block) = with_a_block_that_waits("expandable_segments:True", 400);
+        let (driver, device, block) =
+            with_a_block_that_waits("expandable_segments:True", 400, DEFAULT);
         driver.fail_call(at, CODE);
-        let first = device.allocate(400 * MIB, S0);
+        let first = device.allocate(400 * MIB, OWN);
         device.check_consistency().expect("consistent");
         if driver.withdraw_failure() {
             assert_eq!(first.expect("no call failed"), block);
@@ -190,7 +210,7 @@ fn after_a_failed_wait_the_block_waits_on() {
         }
         if let Err(error) = first {
             assert!(error.to_string().contains("507899"), "{error}");
-            assert_eq!(device.allocate(400 * MIB, S0).expect("waits"), block);
+            assert_eq!(device.allocate(400 * MIB, OWN).expect("waits"), block);
             failures += 1;
         }
     }
