@@ -8,6 +8,7 @@ use ascendcl::Config;
 use ascendcl::model::config::Alias;
 use npualloc::config::Settings;
 use npualloc_replay::replay::{Outcome, Setup, replay};
+use npualloc_replay::synthetic::sharded as sharded_training;
 use npualloc_replay::trace::Trace;
 
 const MIB: u64 = 1 << 20;
@@ -52,6 +53,12 @@ fn two_streams() -> Trace {
     Trace::parse(Path::new("streams"), text.as_bytes()).expect("a good trace")
 }
 
+/// Each layer's parameters are gathered on one stream and used on another.
+fn sharded() -> Trace {
+    let text = sharded_training(12, 20, 3);
+    Trace::parse(Path::new("sharded"), text.as_bytes()).expect("a good trace")
+}
+
 fn run(trace: &Trace, conf: &str, capacity: u64, alias: Alias) -> Outcome {
     let setup = Setup {
         device: Config {
@@ -87,7 +94,7 @@ fn growing_tensors_fit_a_device_little_larger_than_they_are() {
 
 #[test]
 fn no_engine_unmaps_or_frees_memory_under_work() {
-    for trace in [growing_tensors(), two_streams()] {
+    for trace in [growing_tensors(), two_streams(), sharded()] {
         for conf in ["expandable_segments:True", "expandable_segments:False"] {
             for percent in [105, 120, 200] {
                 let capacity = trace.peak_live * percent / 100;
@@ -105,4 +112,31 @@ fn memory_of_one_stream_serves_another() {
     let tight = run(&trace, "expandable_segments:True", capacity, Alias::Refuse);
     assert_eq!(tight.out_of_memory_at, None);
     assert_eq!((tight.device_syncs, tight.hazards), (0, 0));
+}
+
+#[test]
+fn blocks_that_come_back_are_waited_for_where_many_pages_would_move() {
+    let trace = sharded();
+    let capacity = trace.peak_live + trace.peak_live / 50;
+    let ample = 2 * trace.peak_live;
+    for alias in [Alias::Allow, Alias::Refuse] {
+        let tight = run(&trace, "expandable_segments:True", capacity, alias);
+        assert_eq!(tight.out_of_memory_at, None);
+        assert_eq!((tight.device_syncs, tight.hazards), (0, 0));
+        // A gathered layer has 49 pages, and 12 × 2 × 20 of them are gathered: moving them takes 20,000 calls.
+        let held = tight.peak_held / (8 * MIB);
+        let moved = tight.memory_calls - 2 * held;
+        assert!(moved < 3000, "{moved} calls to move memory");
+        let loose = run(&trace, "expandable_segments:True", ample, alias);
+        let held = loose.peak_held as f64 / trace.peak_live as f64;
+        assert!(held < 1.08, "{held} times what is live");
+    }
+    let fixed = run(
+        &trace,
+        "expandable_segments:False",
+        trace.peak_live * 5 / 4,
+        Alias::Refuse,
+    );
+    assert_eq!(fixed.out_of_memory_at, None);
+    assert!(fixed.device_syncs < 10, "{} waits", fixed.device_syncs);
 }

@@ -35,13 +35,20 @@ pub struct Input {
     pub ample: u64,
 }
 
-/// Reads traces; without any, the built-in one.
+/// Reads traces; without any, those that are built in.
 ///
 /// # Errors
 /// When one is no trace, or two have one name.
 pub fn read(paths: &[PathBuf]) -> Result<Vec<(String, Trace)>> {
     if paths.is_empty() {
-        return Ok(vec![("built-in".to_owned(), built_in()?)]);
+        let sharded = Trace::parse(
+            Path::new("sharded"),
+            synthetic::sharded(12, 20, 7).as_bytes(),
+        )?;
+        return Ok(vec![
+            ("built-in".to_owned(), built_in()?),
+            ("sharded".to_owned(), sharded),
+        ]);
     }
     let mut names = BTreeSet::new();
     paths

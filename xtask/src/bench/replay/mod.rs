@@ -41,7 +41,7 @@ const LIBRARY: &str = "benches/replay/libnpualloc_bench_replay.so";
 
 #[derive(Args)]
 pub struct ReplayArgs {
-    /// Trace files, plain or gzip'ed [default: a small built-in one]
+    /// Trace files, plain or gzip'ed [default: two small ones that are built in]
     #[arg(value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
 
