@@ -43,9 +43,9 @@ std::optional<c10_npu::NPUStream> StreamNames::find(c10::DeviceIndex device,
 }
 
 void StreamNames::note_pools(c10::DeviceIndex device) {
-  // A stream's number is its kind (default, secondary, synchronous launches, normal, high priority),
-  // then its place among those, in pools of 32, or of 8 with STREAMS_PER_DEVICE=8. torch_npu does
-  // not check the place of every kind.
+  // A stream's number is its kind (default, secondary, synchronous launches, normal, high
+  // priority), then its place among those, in pools of 32, or of 8 with STREAMS_PER_DEVICE=8.
+  // torch_npu does not check the place of every kind.
   for (const int pool : {32, 8}) {
     const int places[] = {1, 1, 4, pool, pool};
     for (int kind = 0; kind < 5; ++kind) {
