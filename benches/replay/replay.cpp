@@ -3,9 +3,8 @@
 // The traced program's work is modelled: each allocation, each use on another stream and each free
 // puts a kernel on the stream concerned that touches the block, and the other stream waits for the
 // block's own first, so that events are pending and memory is in use for as long as the device lags
-// behind the host. The lag is the depth of the
-// simulated streams, the time of a kernel one of the simulator's knobs; the caller sets both in the
-// environment.
+// behind the host. The lag is the depth of the simulated streams, the time of a kernel one of the
+// simulator's knobs; the caller sets both in the environment.
 #include <algorithm>
 #include <sstream>
 #include <stdexcept>

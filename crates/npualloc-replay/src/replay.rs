@@ -1,9 +1,10 @@
 //! One trace on one allocator.
 //!
 //! The traced program's work is modelled so that time matters: each allocation, each use on another
-//! stream and each free puts a task on the stream concerned that touches the block, another stream waits for
-//! the block's own first, and the host runs at most [`LAG`] tasks ahead of the device. A task takes [`TASK_NS`], so that a wait for the device
-//! costs about as much as it would in a device-bound program.
+//! stream and each free puts a task on the stream concerned that touches the block, another stream
+//! waits for the block's own first, and the host runs at most [`LAG`] tasks ahead of the device. A task
+//! takes [`TASK_NS`], so that a wait for the device costs about as much as it would in a device-bound
+//! program.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -21,49 +21,6 @@ impl Random {
     }
 }
 
-/// Text of a trace: weights that stay, activations of a length that changes from step to step and
-/// that live until the backward pass, temporary buffers, gradients that a second stream uses too.
-pub fn training(layers: u64, steps: u64, seed: u64) -> String {
-    let mut random = Random::new(seed);
-    let mut text = String::from(
-        "# npualloc-trace v1\n# capacity 68719476736\n# workload made-up training, lengths change\n",
-    );
-    let mut next = 0u64;
-    // Writing to a string can't fail.
-    let mut alloc = |text: &mut String, bytes: u64| {
-        let _ = writeln!(text, "a {next} {bytes} 0");
-        next += 1;
-        next - 1
-    };
-    let weights: Vec<u64> = (0..layers)
-        .map(|_| alloc(&mut text, (1 + random.below(32)) << 20))
-        .collect();
-    for step in 0..steps {
-        let _ = writeln!(text, "m step {step}");
-        let tokens = 64 + random.below(1985);
-        let mut kept = Vec::new();
-        for _ in &weights {
-            for width in [4096, 11008, 4096] {
-                let temporary = alloc(&mut text, 512 * (1 + random.below(511)));
-                kept.push(alloc(&mut text, 2 * tokens * width));
-                let _ = writeln!(text, "f {temporary}");
-            }
-        }
-        for weight in weights.iter().rev() {
-            let gradient = alloc(&mut text, 2 * tokens * 4096);
-            if weight % 8 == 0 {
-                let _ = writeln!(text, "u {gradient} 1");
-            }
-            for block in kept.split_off(kept.len() - 3) {
-                let _ = writeln!(text, "f {block}");
-            }
-            let _ = writeln!(text, "f {gradient}");
-        }
-        text.push_str("s *\n");
-    }
-    text
-}
-
 /// A trace as it is written.
 struct Writer {
     text: String,
@@ -71,6 +28,11 @@ struct Writer {
 }
 
 impl Writer {
+    fn new(workload: &str) -> Self {
+        let text = format!("# npualloc-trace v1\n# capacity 68719476736\n# workload {workload}\n");
+        Self { text, next: 0 }
+    }
+
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
         // Writing to a string can't fail.
         let _ = writeln!(self.text, "{line}");
@@ -94,6 +56,40 @@ impl Writer {
     }
 }
 
+/// Text of a trace: weights that stay, activations of a length that changes from step to step and
+/// that live until the backward pass, temporary buffers, gradients that a second stream uses too.
+pub fn training(layers: u64, steps: u64, seed: u64) -> String {
+    let mut random = Random::new(seed);
+    let mut out = Writer::new("made-up training, lengths change");
+    let weights: Vec<u64> = (0..layers)
+        .map(|_| out.alloc((1 + random.below(32)) << 20, 0))
+        .collect();
+    for step in 0..steps {
+        out.line(format_args!("m step {step}"));
+        let tokens = 64 + random.below(1985);
+        let mut kept = Vec::new();
+        for _ in &weights {
+            for width in [4096, 11008, 4096] {
+                let temporary = out.alloc(512 * (1 + random.below(511)), 0);
+                kept.push(out.alloc(2 * tokens * width, 0));
+                out.free(temporary);
+            }
+        }
+        for weight in weights.iter().rev() {
+            let gradient = out.alloc(2 * tokens * 4096, 0);
+            if weight % 8 == 0 {
+                out.line(format_args!("u {gradient} 1"));
+            }
+            for block in kept.split_off(kept.len() - 3) {
+                out.free(block);
+            }
+            out.free(gradient);
+        }
+        out.line(format_args!("s *"));
+    }
+    out.text
+}
+
 /// Text of a trace: training whose parameters are shards on eight devices. Each layer's are gathered on a
 /// stream of their own before they are used, and dropped afterwards; gradients are reduced on a third stream
 /// and handed to a fourth; activations on the default stream have a length that changes from step to step, and
@@ -103,12 +99,7 @@ pub fn sharded(layers: u64, steps: u64, seed: u64) -> String {
     const LAYER: u64 = 2 * (4 * WIDTH * WIDTH + 3 * WIDTH * 11008);
     const SHARD: u64 = LAYER / 8;
     let mut random = Random::new(seed);
-    let mut out = Writer {
-        text: String::from(
-            "# npualloc-trace v1\n# capacity 68719476736\n# workload made-up sharded training, four streams\n",
-        ),
-        next: 0,
-    };
+    let mut out = Writer::new("made-up sharded training, four streams");
     // A shard with the optimizer's two moments.
     for _ in 0..3 * layers {
         out.alloc(2 * SHARD, 0);

@@ -8,7 +8,7 @@ use ascendcl::Config;
 use ascendcl::model::config::Alias;
 use npualloc::config::Settings;
 use npualloc_replay::replay::{Outcome, Setup, replay};
-use npualloc_replay::synthetic::sharded as sharded_training;
+use npualloc_replay::synthetic;
 use npualloc_replay::trace::Trace;
 
 const MIB: u64 = 1 << 20;
@@ -55,7 +55,7 @@ fn two_streams() -> Trace {
 
 /// Each layer's parameters are gathered on one stream and used on another.
 fn sharded() -> Trace {
-    let text = sharded_training(12, 20, 3);
+    let text = synthetic::sharded(12, 20, 3);
     Trace::parse(Path::new("sharded"), text.as_bytes()).expect("a good trace")
 }
 
