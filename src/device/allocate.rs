@@ -91,7 +91,10 @@ impl DeviceAllocator {
     #[inline]
     fn reap_before_allocation(&self, state: &mut MutexGuard<'_, State>) {
         if state.events_outstanding() && !state.traffic.pass() && !self.in_capture(state) {
-            self.reap_events(state);
+            if state.device_full || state.failed_growths > 0 || state.traffic.fences() {
+                self.fence_deferred(state);
+            }
+            self.reap_recorded(state);
             state.traffic.asked();
         }
     }

@@ -56,10 +56,15 @@ impl State {
 }
 
 impl DeviceAllocator {
-    /// Returns blocks whose events have completed to their lists, without waiting. A query that fails
-    /// counts as not complete.
+    /// Records the events that are still to be recorded, and returns blocks whose events have completed.
     pub(super) fn reap_events(&self, state: &mut MutexGuard<'_, State>) {
         self.fence_deferred(state);
+        self.reap_recorded(state);
+    }
+
+    /// Returns blocks whose events have completed to their lists, without waiting. A query that fails
+    /// counts as not complete.
+    pub(super) fn reap_recorded(&self, state: &mut MutexGuard<'_, State>) {
         let mut budget = REAP_LIMIT;
         for stream in 0..state.pending.streams() {
             let mut completed = None;

@@ -27,6 +27,7 @@ impl State {
             _ => UNASKED_SLACK,
         };
         let target = needed + (needed / slack).max(MIN_SLACK);
+        let target = target + if request.small { needed / 256 } else { 0 };
         target.saturating_sub(self.reserved() + self.growing)
     }
 

@@ -189,9 +189,8 @@ impl DeviceAllocator {
         state.pools.hold(request.pool);
         let reserved: DriverResult<Option<(usize, usize)>> = MutexGuard::unlocked(state, || {
             let total = self.driver.memory_info(self.id)?.total;
-            let mut size = (total + total / 8)
-                .min(MAX_RESERVATION)
-                .next_multiple_of(page_size);
+            let whole_pages = |size: usize| size - size % page_size;
+            let mut size = whole_pages((total + total / 8).min(MAX_RESERVATION));
             loop {
                 match driver.reserve_address(self.id, size.max(least)) {
                     Ok(addr) => return Ok(Some((addr, size.max(least)))),
@@ -202,7 +201,7 @@ impl DeviceAllocator {
                             Err(error)
                         };
                     }
-                    Err(_) => size = (size / 2).next_multiple_of(page_size),
+                    Err(_) => size = whole_pages(size / 2),
                 }
             }
         });
