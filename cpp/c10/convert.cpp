@@ -136,10 +136,11 @@ void throw_c10(Status status, const std::string& message) {
 C10Stats read_stats(const ffi::Allocator& core, int device, Outcome& outcome) {
   C10Stats stats;
   ffi::StatCounts counts;
-  outcome = core.device_stats_in_place(device, as_core<ffi::StatFront>(stats.allocation),
-                                       as_core<ffi::StatBack>(stats.active_bytes),
-                                       as_core<ffi::StatPair>(stats.oversize_allocations), counts);
-  if (outcome.status != Status::Ok) return stats;
+  const bool done = core.device_stats_in_place(
+      device, as_core<ffi::StatFront>(stats.allocation), as_core<ffi::StatBack>(stats.active_bytes),
+      as_core<ffi::StatPair>(stats.oversize_allocations), counts);
+  outcome = done ? Outcome{Status::Ok, 0} : ffi::last_failure();
+  if (!done) return stats;
   stats.num_alloc_retries = counts.num_alloc_retries;
   stats.num_ooms = counts.num_ooms;
   stats.num_sync_all_streams = counts.num_sync_all_streams;

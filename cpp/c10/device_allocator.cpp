@@ -92,7 +92,9 @@ void DeviceAllocator::recordStream(const c10::DataPtr& ptr, c10::Stream stream) 
   TORCH_CHECK(stream.device_type() == c10::DeviceType::PrivateUse1,
               "Expected a PrivateUse1 stream, got ", c10::DeviceTypeName(stream.device_type()));
   if (ptr.get() == nullptr || ptr.get_deleter() != &delete_block) return;
-  check(core_.core().record_stream(address(ptr), hooks_.token(stream)).status);
+  if (!core_.core().record_stream(address(ptr), hooks_.token(stream))) {
+    check(ffi::last_failure().status);
+  }
 }
 
 c10::CachingDeviceAllocator::DeviceStats DeviceAllocator::getDeviceStats(c10::DeviceIndex device) {

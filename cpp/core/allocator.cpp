@@ -34,17 +34,17 @@ void Allocator::init(int device_count) { check(core_->init(device_count)); }
 
 void* Allocator::allocate(int device, std::size_t bytes, std::uintptr_t stream) {
   if (bytes == 0) return nullptr;
-  const AllocOutcome outcome = core_->allocate(device, bytes, stream);
+  const AllocOutcome outcome = try_allocate(device, bytes, stream);
   if (outcome.status != Status::Ok) throw_status(outcome.status, outcome.code);
   return reinterpret_cast<void*>(outcome.addr);
 }
 
 void Allocator::deallocate(void* ptr) {
-  if (ptr != nullptr) check(core_->deallocate(address(ptr)));
+  if (ptr != nullptr) check(try_deallocate(ptr));
 }
 
 void Allocator::record_stream(void* ptr, StreamToken stream) {
-  check(core_->record_stream(address(ptr), stream));
+  if (!core_->record_stream(address(ptr), stream)) check(ffi::last_failure());
 }
 
 void Allocator::erase_stream(void* ptr, StreamToken stream) {

@@ -30,6 +30,11 @@ void NpuAllocator::attachOomRejectionObserver(stock::OomRejectionObserver observ
   rejection_observers_.push_back(std::move(observer));
 }
 
+void NpuAllocator::raise_last() const {
+  const Outcome failure = ffi::last_failure();
+  raise(failure.status, failure.code);
+}
+
 void NpuAllocator::raise(Status status, std::int32_t code) const {
   // Taken first: an observer may use the allocator and fail in turn.
   const rust::String text = ffi::take_error_message();

@@ -109,6 +109,8 @@ class NpuAllocator final : public stock::NPUAllocator {
   // Throws what belongs to a failed call, with the text of the thread's last failure. Out of memory
   // tells the observers first; no lock is held.
   [[noreturn]] void raise(Status status, std::int32_t code) const;
+  // The same for the thread's last failure.
+  [[noreturn]] void raise_last() const;
   void check(Status status, std::int32_t code) const {
     if (C10_UNLIKELY(status != Status::Ok)) raise(status, code);
   }
@@ -123,7 +125,7 @@ class NpuAllocator final : public stock::NPUAllocator {
   // Frees a block by its start.
   void free_block(void* ptr) const {
     if (C10_UNLIKELY(takes_long_way())) return free_detailed(ptr);
-    check(core().deallocate(reinterpret_cast<std::uintptr_t>(ptr)));
+    if (C10_UNLIKELY(!core().deallocate(reinterpret_cast<std::uintptr_t>(ptr)))) raise_last();
   }
 
   // Memory on a device; zero bytes give null.
@@ -142,10 +144,10 @@ class NpuAllocator final : public stock::NPUAllocator {
     if (C10_UNLIKELY(takes_long_way())) {
       return allocate_detailed(device, size, stream);
     }
-    const AllocOutcome outcome =
+    const std::uintptr_t addr =
         core().allocate(device, size, reinterpret_cast<std::uintptr_t>(stream));
-    check(outcome.status, outcome.code);
-    return reinterpret_cast<void*>(outcome.addr);
+    if (C10_UNLIKELY(addr == 0)) raise_last();
+    return reinterpret_cast<void*>(addr);
   }
   bool takes_long_way() const noexcept {
     return detailed_.load(std::memory_order_relaxed) || reports::watched();

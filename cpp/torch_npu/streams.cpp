@@ -32,10 +32,11 @@ bool is_ours(const c10::DataPtr& ptr) {
 
 void NpuAllocator::recordStream(const c10::DataPtr& ptr, c10_npu::NPUStream stream) {
   if (!is_ours(ptr)) return;
-  const Outcome outcome = core().record_stream(block_address(ptr), token(stream));
-  TORCH_INTERNAL_ASSERT(outcome.status != Status::InvalidPointer, "No allocated block can be found",
-                        PTA_ERROR(ErrCode::NOT_FOUND));
-  check(outcome);
+  if (C10_UNLIKELY(!core().record_stream(block_address(ptr), token(stream)))) {
+    TORCH_INTERNAL_ASSERT(ffi::last_failure().status != Status::InvalidPointer,
+                          "No allocated block can be found", PTA_ERROR(ErrCode::NOT_FOUND));
+    raise_last();
+  }
   if (C10_UNLIKELY(recording::on())) recording::used(block_address(ptr), stream.stream(false));
   if (C10_UNLIKELY(reports::sanitizing())) {
     host::trace_record_stream(block_address(ptr), stream.stream(false));

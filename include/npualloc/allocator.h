@@ -63,11 +63,15 @@ class Allocator {
 
   /// As `allocate`; the outcome's status says whether `addr` is memory.
   AllocOutcome try_allocate(int device, std::size_t bytes, std::uintptr_t stream) noexcept {
-    return core_->allocate(device, bytes, stream);
+    const std::uintptr_t addr = core_->allocate(device, bytes, stream);
+    if (addr != 0) return {addr, Status::Ok, 0};
+    const Outcome failure = ffi::last_failure();
+    return {0, failure.status, failure.code};
   }
   /// As `deallocate`.
   Outcome try_deallocate(void* ptr) noexcept {
-    return core_->deallocate(reinterpret_cast<std::uintptr_t>(ptr));
+    const bool done = core_->deallocate(reinterpret_cast<std::uintptr_t>(ptr));
+    return done ? Outcome{Status::Ok, 0} : ffi::last_failure();
   }
 
   /// The allocation is used on `stream` too: after it is freed its memory is not given out again

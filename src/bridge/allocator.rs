@@ -7,7 +7,7 @@ use super::ffi::{
     AllocOutcome, BlockView, CacheInfo, CountOutcome, FractionOutcome, LadderCount, MempoolId,
     Outcome, PageView, PoolReserved, Status, StreamToken,
 };
-use super::outcome::{OK, guard, outcome, quick};
+use super::outcome::{guard, outcome, quick};
 use crate::config::{ConfigError, DebugOptions, DefaultEngine, Settings, SkippedRungs};
 use crate::driver::foreign::{DriverTable, ForeignDriver};
 use crate::error::AllocError;
@@ -82,26 +82,22 @@ impl Allocator {
     }
 
     #[inline]
-    pub(super) fn allocate(&self, device: i32, bytes: usize, stream: usize) -> AllocOutcome {
+    pub(super) fn allocate(&self, device: i32, bytes: usize, stream: usize) -> usize {
         // Nothing but an address crosses `quick`: no error is made up for requests that cache serves.
         let stream = StreamKey(stream);
         match quick(|| self.registry.allocate_cached(device, bytes, stream)) {
-            Ok(Some(addr)) => AllocOutcome {
-                addr,
-                status: Status::Ok,
-                code: 0,
-            },
-            Ok(None) => self.allocate_in(device, bytes, stream.0, NO_POOL, 0),
-            Err(outcome) => allocated(Err(outcome)),
+            Ok(Some(addr)) => addr,
+            Ok(None) => self.allocate_in(device, bytes, stream.0, NO_POOL, 0).addr,
+            Err(_) => 0,
         }
     }
 
     #[inline]
-    pub(super) fn deallocate(&self, addr: usize) -> Outcome {
+    pub(super) fn deallocate(&self, addr: usize) -> bool {
         match quick(|| self.registry.deallocate_plain(addr).then_some(())) {
-            Ok(Some(())) => OK,
-            Ok(None) => self.deallocate_with(addr, 0),
-            Err(outcome) => outcome,
+            Ok(Some(())) => true,
+            Ok(None) => self.deallocate_with(addr, 0).status == Status::Ok,
+            Err(_) => false,
         }
     }
 
@@ -127,8 +123,8 @@ impl Allocator {
         outcome(|| self.registry.deallocate_with(addr, context))
     }
 
-    pub(super) fn record_stream(&self, addr: usize, stream: StreamToken) -> Outcome {
-        outcome(|| self.registry.record_stream(addr, stream))
+    pub(super) fn record_stream(&self, addr: usize, stream: StreamToken) -> bool {
+        guard(|| self.registry.record_stream(addr, stream)).is_ok()
     }
 
     pub(super) fn erase_stream(&self, addr: usize, stream: StreamToken) -> Outcome {

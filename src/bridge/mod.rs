@@ -10,7 +10,7 @@ mod statistics;
 
 pub use allocator::{Allocator, new_allocator};
 use allocator::{check_config, check_debug};
-use outcome::{last_oom_report, take_error_message};
+use outcome::{last_failure, last_oom_report, take_error_message};
 use recording::{Recorder, start_recording};
 use records::{Checkpoint, Snapshot, Trace};
 
@@ -325,8 +325,12 @@ pub mod ffi {
         fn init(self: &Allocator, device_count: i32) -> Outcome;
         fn device_count(self: &Allocator) -> i32;
 
-        fn allocate(self: &Allocator, device: i32, bytes: usize, stream: usize) -> AllocOutcome;
-        fn deallocate(self: &Allocator, addr: usize) -> Outcome;
+        /// The address; 0 is a failure, of which `last_failure` tells. This and the other calls that are made most
+        /// often answer in a register: a struct comes back through memory, which is read as a whole before the
+        /// stores of its parts are over.
+        fn allocate(self: &Allocator, device: i32, bytes: usize, stream: usize) -> usize;
+        /// False is a failure, of which `last_failure` tells.
+        fn deallocate(self: &Allocator, addr: usize) -> bool;
         /// As `allocate`, from a private pool ((0, 0) = none) and with a context (0 = none), whose
         /// ownership passes to the allocator in every case.
         fn allocate_in(
@@ -339,7 +343,8 @@ pub mod ffi {
         ) -> AllocOutcome;
         /// As `deallocate`, with a context, whose ownership passes to the allocator.
         fn deallocate_with(self: &Allocator, addr: usize, context: usize) -> Outcome;
-        fn record_stream(self: &Allocator, addr: usize, stream: StreamToken) -> Outcome;
+        /// False is a failure, of which `last_failure` tells.
+        fn record_stream(self: &Allocator, addr: usize, stream: StreamToken) -> bool;
         fn erase_stream(self: &Allocator, addr: usize, stream: StreamToken) -> Outcome;
         fn describe_block(self: &Allocator, addr: usize) -> BlockView;
         /// By `BlockView::handle`: a block that is live, or freed and waiting for events. A stale
@@ -366,7 +371,7 @@ pub mod ffi {
             back: &mut StatBack,
             oversize: &mut StatPair,
             counts: &mut StatCounts,
-        ) -> Outcome;
+        ) -> bool;
         fn reset_accumulated_stats(self: &Allocator, device: i32) -> Outcome;
         fn reset_peak_stats(self: &Allocator, device: i32) -> Outcome;
 
@@ -487,6 +492,8 @@ pub mod ffi {
         /// Verifies every invariant of every device; the error names the first one broken.
         fn check_consistency(self: &Allocator) -> Result<()>;
 
+        /// The outcome of this thread's last failure.
+        fn last_failure() -> Outcome;
         /// The text of this thread's last failure; empty when there is none.
         fn take_error_message() -> String;
         /// The numbers of this thread's last out-of-memory failure.

@@ -1,7 +1,7 @@
 //! Errors on their way to C++: a status by value, the text in thread-local storage.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::ffi::{OomReport, Outcome, Status};
@@ -11,6 +11,7 @@ use crate::error::{self, AllocError, Result};
 
 thread_local! {
     static MESSAGE: RefCell<String> = const { RefCell::new(String::new()) };
+    static FAILURE: Cell<(Status, i32)> = const { Cell::new((Status::Ok, 0)) };
     static REPORT: RefCell<Option<error::OomReport>> = const { RefCell::new(None) };
 }
 
@@ -46,7 +47,7 @@ pub(super) fn outcome(call: impl FnOnce() -> Result<()>) -> Outcome {
     }
 }
 
-pub(super) const OK: Outcome = Outcome {
+const OK: Outcome = Outcome {
     status: Status::Ok,
     code: 0,
 };
@@ -95,6 +96,12 @@ fn failure(error: AllocError) -> Outcome {
     if let AllocError::OutOfMemory(report) | AllocError::Rejected(report) = error {
         REPORT.with_borrow_mut(|last| *last = Some(*report));
     }
+    FAILURE.set((status, code));
+    Outcome { status, code }
+}
+
+pub(super) fn last_failure() -> Outcome {
+    let (status, code) = FAILURE.get();
     Outcome { status, code }
 }
 

@@ -3,7 +3,7 @@
 use super::allocator::Allocator;
 use super::convert::{device_stats, other_stats, triples};
 use super::ffi::{DeviceStats, Outcome, StatBack, StatCounts, StatFront, StatPair};
-use super::outcome::outcome;
+use super::outcome::{guard, outcome};
 
 impl Allocator {
     pub(super) fn device_stats(&self, device: i32, out: &mut DeviceStats) -> Outcome {
@@ -23,8 +23,8 @@ impl Allocator {
         back: &mut StatBack,
         oversize: &mut StatPair,
         counts: &mut StatCounts,
-    ) -> Outcome {
-        outcome(|| {
+    ) -> bool {
+        guard(|| {
             let device = self.registry.device(device)?;
             device.read_counters(|stats, max_split_size, private_pools| {
                 triples(stats, &mut front.of, &mut back.of);
@@ -33,6 +33,7 @@ impl Allocator {
             });
             Ok(())
         })
+        .is_ok()
     }
 
     pub(super) fn reset_accumulated_stats(&self, device: i32) -> Outcome {
