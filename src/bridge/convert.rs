@@ -82,6 +82,13 @@ fn stat(value: stats::Stat) -> Stat {
     }
 }
 
+/// Pair by pair, which are single stores where they were computed as such.
+#[inline]
+fn fill(out: &mut Stat, [now, ever]: stats::Figures) {
+    [out.current, out.peak] = now;
+    [out.allocated, out.freed] = ever;
+}
+
 pub(super) fn pool_stat(value: &stats::PoolStat) -> StatTriple {
     let mut triple = StatTriple::default();
     write_pool_stat(&mut triple, value);
@@ -102,8 +109,10 @@ pub(super) fn triples(
     back: &mut [StatTriple; 3],
 ) {
     let blocks = &stats.blocks;
-    let write = |out: &mut StatTriple, [small, large, both]: [stats::Stat; 3]| {
-        (out.aggregate, out.small_pool, out.large_pool) = (stat(both), stat(small), stat(large));
+    let write = |out: &mut StatTriple, [small, large, both]: [stats::Figures; 3]| {
+        fill(&mut out.aggregate, both);
+        fill(&mut out.small_pool, small);
+        fill(&mut out.large_pool, large);
     };
     let [allocation, segment, active, split, allocated, reserved] = front;
     let [active_bytes, split_bytes, requested] = back;

@@ -42,6 +42,8 @@ pub struct BlockCounters {
     pub(super) total_room: Lanes,
     /// Blocks that wait, of both pools.
     pub(super) waiting: i64,
+    /// Some block has waited: until then the figures of active blocks are those of the live ones.
+    pub(super) has_waited: bool,
     pub(super) peak: [Lanes; 2],
     /// Of the sum over both pools.
     pub(super) total_peak: Lanes,
@@ -98,6 +100,7 @@ impl BlockCounters {
         self.decrease(Lane::Allocation, pool, 1);
         self.decrease(Lane::AllocatedBytes, pool, size);
         self.waiting += 1;
+        self.has_waited = true;
         self.increase(Lane::Waiting, pool, 1);
         self.increase(Lane::WaitingBytes, pool, size);
     }
@@ -326,7 +329,7 @@ mod tests {
                     counters.parts(Lane::InactiveSplitBytes),
                 ];
                 for (parts, plain) in parts.iter().zip(&plain) {
-                    let plain = [plain.pool(true), plain.pool(false), plain.aggregate()];
+                    let plain = [plain.pool(true), plain.pool(false), plain.aggregate()].map(|stat| stat.figures());
                     prop_assert_eq!(parts, &plain);
                 }
                 for (stat, plain) in stats.iter().zip(&plain) {

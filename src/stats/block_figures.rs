@@ -1,7 +1,8 @@
 //! What the counters of blocks say when someone asks.
 
 use super::block_counters::{BlockCounters, Lane, Lanes};
-use super::{PoolStat, Stat};
+use super::pair::Pair;
+use super::{Figures, PoolStat, Stat};
 
 /// The sum of two pools' statistics, whose peak is its own.
 #[inline]
@@ -40,24 +41,41 @@ impl BlockCounters {
 
     /// One lane as clients see it: the small and the large pool, and both.
     #[inline]
-    pub fn parts(&self, lane: Lane) -> [Stat; 3] {
-        let (small, large) = (self.part(lane as usize, 0), self.part(lane as usize, 1));
+    pub fn parts(&self, lane: Lane) -> [Figures; 3] {
+        let lane = lane as usize;
+        let pools = |lanes: &[Lanes; 2]| Pair::new(lanes[0].0[lane], lanes[1].0[lane]);
+        let peak = pools(&self.peak);
+        let current = peak.minus(pools(&self.room));
+        let freed = pools(&self.freed).minus(pools(&self.freed_base));
+        let allocated = current.minus(pools(&self.base)).plus(freed);
+        let total_peak = self.total_peak.0[lane];
+        let total_now = current.sums().firsts(Pair::new(total_peak, total_peak));
+        let total_ever = allocated.sums().firsts(freed.sums());
         [
-            small,
-            large,
-            both(small, large, self.total_peak.0[lane as usize]),
+            [current.firsts(peak).get(), allocated.firsts(freed).get()],
+            [current.seconds(peak).get(), allocated.seconds(freed).get()],
+            [total_now.get(), total_ever.get()],
         ]
     }
 
     /// The same of active blocks (`bytes` false) or the bytes in them. Every increase is one of the live
     /// ones.
     #[inline]
-    pub fn active_parts(&self, bytes: bool) -> [Stat; 3] {
+    pub fn active_parts(&self, bytes: bool) -> [Figures; 3] {
         let (live, waiting) = if bytes {
             (Lane::AllocatedBytes, Lane::WaitingBytes)
         } else {
             (Lane::Allocation, Lane::Waiting)
         };
+        if self.has_waited {
+            self.waited_parts(live, waiting, bytes)
+        } else {
+            self.parts(live)
+        }
+    }
+
+    #[inline(never)]
+    fn waited_parts(&self, live: Lane, waiting: Lane, bytes: bool) -> [Figures; 3] {
         let which = usize::from(bytes);
         let part = |pool: usize| {
             let live = self.part(live as usize, pool);
@@ -76,7 +94,7 @@ impl BlockCounters {
         for part in &mut parts {
             part.peak = part.peak.max(part.current);
         }
-        parts
+        parts.map(|part| part.figures())
     }
 
     /// One lane with what its figures follow from.

@@ -6,10 +6,11 @@ mod block_figures;
 mod counters;
 mod device_stats;
 mod ladder;
+mod pair;
 mod stat;
 
 pub use block_counters::{BlockCounters, Lane};
 pub use counters::Counters;
 pub use device_stats::DeviceStats;
 pub use ladder::Ladder;
-pub use stat::{PoolStat, Stat};
+pub use stat::{Figures, PoolStat, Stat};

@@ -13,7 +13,15 @@ pub struct Stat {
     pub freed: i64,
 }
 
+/// A [`Stat`] in the order in which it is written out: `current` and `peak`, `allocated` and `freed`.
+pub type Figures = [[i64; 2]; 2];
+
 impl Stat {
+    /// Its figures.
+    pub fn figures(&self) -> Figures {
+        [[self.current, self.peak], [self.allocated, self.freed]]
+    }
+
     /// Adds `amount` ≥ 0.
     #[inline]
     pub fn increase(&mut self, amount: i64) {
