@@ -89,17 +89,17 @@ fn fill(out: &mut Stat, [now, ever]: stats::Figures) {
     [out.allocated, out.freed] = ever;
 }
 
-pub(super) fn pool_stat(value: &stats::PoolStat) -> StatTriple {
-    let mut triple = StatTriple::default();
-    write_pool_stat(&mut triple, value);
-    triple
+#[inline]
+fn write(out: &mut StatTriple, [small, large, both]: [stats::Figures; 3]) {
+    fill(&mut out.aggregate, both);
+    fill(&mut out.small_pool, small);
+    fill(&mut out.large_pool, large);
 }
 
-#[inline]
-fn write_pool_stat(out: &mut StatTriple, value: &stats::PoolStat) {
-    out.aggregate = stat(value.aggregate());
-    out.small_pool = stat(value.pool(true));
-    out.large_pool = stat(value.pool(false));
+pub(super) fn pool_stat(value: &stats::PoolStat) -> StatTriple {
+    let mut triple = StatTriple::default();
+    write(&mut triple, value.parts());
+    triple
 }
 
 /// The statistics by pool, in the bridge's order. In place: they are most of a kilobyte, and asked often.
@@ -109,19 +109,14 @@ pub(super) fn triples(
     back: &mut [StatTriple; 3],
 ) {
     let blocks = &stats.blocks;
-    let write = |out: &mut StatTriple, [small, large, both]: [stats::Figures; 3]| {
-        fill(&mut out.aggregate, both);
-        fill(&mut out.small_pool, small);
-        fill(&mut out.large_pool, large);
-    };
     let [allocation, segment, active, split, allocated, reserved] = front;
     let [active_bytes, split_bytes, requested] = back;
     write(allocation, blocks.parts(Lane::Allocation));
-    write_pool_stat(segment, &stats.segment);
+    write(segment, stats.segment.parts());
     write(active, blocks.active_parts(false));
     write(split, blocks.parts(Lane::InactiveSplit));
     write(allocated, blocks.parts(Lane::AllocatedBytes));
-    write_pool_stat(reserved, &stats.reserved_bytes);
+    write(reserved, stats.reserved_bytes.parts());
     write(active_bytes, blocks.active_parts(true));
     write(split_bytes, blocks.parts(Lane::InactiveSplitBytes));
     write(requested, blocks.parts(Lane::RequestedBytes));

@@ -332,6 +332,10 @@ mod tests {
                     let plain = [plain.pool(true), plain.pool(false), plain.aggregate()].map(|stat| stat.figures());
                     prop_assert_eq!(parts, &plain);
                 }
+                for plain in &plain {
+                    let figures = [plain.pool(true), plain.pool(false), plain.aggregate()].map(|stat| stat.figures());
+                    prop_assert_eq!(plain.parts(), figures);
+                }
                 for (stat, plain) in stats.iter().zip(&plain) {
                     prop_assert_eq!(stat.pool(true), plain.pool(true));
                     prop_assert_eq!(stat.pool(false), plain.pool(false));

@@ -2,18 +2,8 @@
 
 use super::block_counters::{BlockCounters, Lane, Lanes};
 use super::pair::Pair;
-use super::{Figures, PoolStat, Stat};
-
-/// The sum of two pools' statistics, whose peak is its own.
-#[inline]
-fn both(small: Stat, large: Stat, peak: i64) -> Stat {
-    Stat {
-        current: small.current + large.current,
-        peak,
-        allocated: small.allocated + large.allocated,
-        freed: small.freed + large.freed,
-    }
-}
+use super::pools::Pools;
+use super::{Figures, PoolStat};
 
 impl BlockCounters {
     /// Bytes or blocks now, over both pools.
@@ -26,15 +16,17 @@ impl BlockCounters {
         self.active(2)[1]
     }
 
-    /// A pool's part of a lane.
     #[inline]
-    fn part(&self, lane: usize, pool: usize) -> Stat {
-        let current = self.now(lane, pool);
-        let freed = self.freed[pool].0[lane] - self.freed_base[pool].0[lane];
-        Stat {
+    fn pools(&self, lane: Lane) -> Pools {
+        let lane = lane as usize;
+        let pools = |lanes: &[Lanes; 2]| Pair::new(lanes[0].0[lane], lanes[1].0[lane]);
+        let peak = pools(&self.peak);
+        let current = peak.minus(pools(&self.room));
+        let freed = pools(&self.freed).minus(pools(&self.freed_base));
+        Pools {
             current,
-            peak: self.peak[pool].0[lane],
-            allocated: current - self.base[pool].0[lane] + freed,
+            peak,
+            allocated: current.minus(pools(&self.base)).plus(freed),
             freed,
         }
     }
@@ -42,59 +34,38 @@ impl BlockCounters {
     /// One lane as clients see it: the small and the large pool, and both.
     #[inline]
     pub fn parts(&self, lane: Lane) -> [Figures; 3] {
-        let lane = lane as usize;
-        let pools = |lanes: &[Lanes; 2]| Pair::new(lanes[0].0[lane], lanes[1].0[lane]);
-        let peak = pools(&self.peak);
-        let current = peak.minus(pools(&self.room));
-        let freed = pools(&self.freed).minus(pools(&self.freed_base));
-        let allocated = current.minus(pools(&self.base)).plus(freed);
-        let total_peak = self.total_peak.0[lane];
-        let total_now = current.sums().firsts(Pair::new(total_peak, total_peak));
-        let total_ever = allocated.sums().firsts(freed.sums());
-        [
-            [current.firsts(peak).get(), allocated.firsts(freed).get()],
-            [current.seconds(peak).get(), allocated.seconds(freed).get()],
-            [total_now.get(), total_ever.get()],
-        ]
+        self.pools(lane).written(self.total_peak.0[lane as usize])
     }
 
     /// The same of active blocks (`bytes` false) or the bytes in them. Every increase is one of the live
     /// ones.
     #[inline]
     pub fn active_parts(&self, bytes: bool) -> [Figures; 3] {
-        let (live, waiting) = if bytes {
+        let (lane, waiting) = if bytes {
             (Lane::AllocatedBytes, Lane::WaitingBytes)
         } else {
             (Lane::Allocation, Lane::Waiting)
         };
-        if self.has_waited {
-            self.waited_parts(live, waiting, bytes)
-        } else {
-            self.parts(live)
+        if !self.has_waited {
+            return self.parts(lane);
         }
-    }
-
-    #[inline(never)]
-    fn waited_parts(&self, live: Lane, waiting: Lane, bytes: bool) -> [Figures; 3] {
-        let which = usize::from(bytes);
-        let part = |pool: usize| {
-            let live = self.part(live as usize, pool);
-            let waiting = self.part(waiting as usize, pool);
+        let (live, waiting) = (self.pools(lane), self.pools(waiting));
+        let current = live.current.plus(waiting.current);
+        let noted = self.active_peak.map(|peaks| peaks[usize::from(bytes)]);
+        let ([small, large], peaks) = (current.get(), live.peak.get());
+        let peak = Pair::new(
+            peaks[0].max(noted[0]).max(small),
+            peaks[1].max(noted[1]).max(large),
+        );
+        let total_peak = self.total_peak.0[lane as usize];
+        let active = Pools {
+            current,
+            peak,
+            allocated: live.allocated,
             // What came to wait since the reset had been live; what waited then counts as well.
-            Stat {
-                current: live.current + waiting.current,
-                peak: live.peak.max(self.active_peak[pool][which]),
-                allocated: live.allocated,
-                freed: live.freed - waiting.allocated + waiting.freed,
-            }
+            freed: live.freed.minus(waiting.allocated).plus(waiting.freed),
         };
-        let (small, large) = (part(0), part(1));
-        let peak = self.total_peak.0[live as usize].max(self.active_peak[2][which]);
-        let mut parts = [small, large, both(small, large, peak)];
-        for part in &mut parts {
-            part.peak = part.peak.max(part.current);
-        }
-        parts.map(|part| part.figures())
+        active.written(total_peak.max(noted[2]).max(small + large))
     }
 
     /// One lane with what its figures follow from.

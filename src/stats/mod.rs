@@ -7,6 +7,7 @@ mod counters;
 mod device_stats;
 mod ladder;
 mod pair;
+mod pools;
 mod stat;
 
 pub use block_counters::{BlockCounters, Lane};

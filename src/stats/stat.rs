@@ -1,5 +1,8 @@
 //! One statistic.
 
+use super::pair::Pair;
+use super::pools::Pools;
+
 /// A statistic as clients see it (the shape of `torch.npu.memory_stats()`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stat {
@@ -128,6 +131,20 @@ impl PoolStat {
             allocated,
             freed: self.base[pool] + allocated - current,
         }
+    }
+
+    /// The small pool, the large one, and both.
+    #[inline]
+    pub fn parts(&self) -> [Figures; 3] {
+        let pools = |of: [i64; 2]| Pair::new(of[0], of[1]);
+        let (current, allocated) = (pools(self.current), pools(self.allocated));
+        let statistic = Pools {
+            current,
+            peak: pools(self.peak),
+            allocated,
+            freed: pools(self.base).plus(allocated).minus(current),
+        };
+        statistic.written(self.total_peak)
     }
 
     /// The statistic over both pools.
