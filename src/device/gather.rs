@@ -14,6 +14,9 @@ const SLACK: usize = 34;
 /// The same where virtual segments were not asked for: programs that are content with what fixed segments hold
 /// get by with fewer driver calls (an eighth more).
 const UNASKED_SLACK: usize = 8;
+/// Small requests may exceed the target by this part of what is needed: exchanging a large page for a small one takes
+/// four calls, a new one two, and saves little.
+const SMALL_SHARE: usize = 256;
 /// The least such excess, bytes: in a small working set moving pages would cost more than it saves.
 const MIN_SLACK: usize = 256 << 20;
 
@@ -26,8 +29,12 @@ impl State {
             ExpandableSegments::On => SLACK,
             _ => UNASKED_SLACK,
         };
-        let target = needed + (needed / slack).max(MIN_SLACK);
-        let target = target + if request.small { needed / 256 } else { 0 };
+        let beyond = if request.small {
+            needed / SMALL_SHARE
+        } else {
+            0
+        };
+        let target = needed + (needed / slack).max(MIN_SLACK) + beyond;
         target.saturating_sub(self.reserved() + self.growing)
     }
 

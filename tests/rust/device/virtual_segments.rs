@@ -166,6 +166,29 @@ fn small_pages_are_exchanged_for_large_ones_and_back() {
 }
 
 #[test]
+fn while_there_is_more_to_be_had_no_large_page_is_given_up_for_a_small_one() {
+    let (driver, device) = device_with(4 * GIB, "expandable_segments:True");
+    // As much is held as is to be held: 256 MiB more than was ever needed at once.
+    for stream in [S0, StreamKey(1)] {
+        let addr = device.allocate(GIB, stream).expect("fits");
+        device.deallocate(addr);
+    }
+    let held = || device.stats().0.reserved_bytes.current();
+    let before = held();
+    let (unmaps, frees) = (driver.calls("unmap"), driver.calls("free_physical"));
+    device.allocate(MIB - 4096, S0).expect("fits");
+    assert_eq!(driver.calls("unmap"), unmaps);
+    assert_eq!(driver.calls("free_physical"), frees);
+    assert_eq!(held(), before + 2 * MIB as i64);
+    // But not without end.
+    for _ in 0..20 {
+        device.allocate(MIB - 4096, S0).expect("fits");
+    }
+    assert!(driver.calls("free_physical") > frees);
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
 fn pages_move_within_a_stream_without_a_wait_where_aliasing_is_allowed() {
     let (driver, device) = device_with(256 * MIB, "expandable_segments:True");
     let held = blocks(&device, &[64, 64, 56, 64]);
