@@ -76,7 +76,7 @@ impl Bucket {
     }
 }
 
-/// Where an entry lies, until the map grows.
+/// Where an entry lies, until the map grows or shrinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place(u32);
 
@@ -189,14 +189,29 @@ impl AddrMap {
 
     #[cold]
     fn grow(&mut self) {
-        let mut grown = Self::with_buckets(self.buckets.len() * 2);
-        grown.len = self.len;
+        self.spread_over(self.buckets.len() * 2);
+    }
+
+    /// Gives back most of what there is room for, if little of it is used: what is used then lies closer together.
+    pub fn shrink(&mut self) {
+        let mut buckets = MIN_BUCKETS;
+        while buckets * 9 / 2 < self.len * 2 {
+            buckets *= 2;
+        }
+        if buckets * 4 <= self.buckets.len() {
+            self.spread_over(buckets);
+        }
+    }
+
+    fn spread_over(&mut self, buckets: usize) {
+        let mut other = Self::with_buckets(buckets);
+        other.len = self.len;
         for bucket in self.buckets.head(self.buckets.len()) {
             for (tag, block) in bucket.entries() {
-                grown.place(tag, block);
+                other.place(tag, block);
             }
         }
-        *self = grown;
+        *self = other;
     }
 
     /// The live block that starts at `addr`, and where its entry lies.
@@ -340,5 +355,17 @@ mod tests {
         assert_eq!(map.get(3, &arena), None);
         assert_eq!(map.get((1 << 21) + 8, &arena), None);
         assert_eq!(map.get(0, &arena), None);
+        let held = map.heap_bytes();
+        map.shrink();
+        assert_eq!(map.heap_bytes(), held, "most of it is used");
+        for (n, id) in ids[..99_990].iter().enumerate() {
+            assert_eq!(map.remove((n + 1) << 21, &arena), Some(*id));
+        }
+        map.shrink();
+        assert_eq!(map.heap_bytes(), AddrMap::default().heap_bytes());
+        for (n, id) in ids.iter().enumerate() {
+            assert_eq!(map.get((n + 1) << 21, &arena), (n >= 99_990).then_some(*id));
+        }
+        assert_eq!(map.iter().count(), 10);
     }
 }

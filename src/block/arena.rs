@@ -206,6 +206,20 @@ impl BlockArena {
         self.len -= 1;
     }
 
+    /// Vacant slots are used again from the lowest on, so that blocks made next lie close together. Looks at every slot
+    /// ever used.
+    pub fn tidy(&mut self) {
+        let mut lowest = BlockId::NONE;
+        for index in (0..self.used).rev() {
+            let slot = self.blocks.at_mut(index);
+            if slot.state == BlockState::Vacant {
+                slot.free_next = lowest;
+                lowest = BlockId(index as u32);
+            }
+        }
+        self.vacant = lowest;
+    }
+
     /// Splits the first `size` bytes off `id`: the returned block is the front part and takes the
     /// place of `id`'s left edge; `id` keeps the rest. Neither may be in a free index.
     #[inline]
@@ -381,5 +395,20 @@ mod tests {
         assert_eq!(arena.len(), 1);
         // The slot is reused.
         assert_eq!(arena.insert(0, 512, SegmentId(0), ListId(0)), id);
+    }
+
+    #[test]
+    fn tidy_slots_are_used_again_in_order() {
+        let mut arena = BlockArena::default();
+        let insert = |arena: &mut BlockArena| arena.insert(0, 512, SegmentId(0), ListId(0));
+        let ids: Vec<BlockId> = (0..100).map(|_| insert(&mut arena)).collect();
+        for at in [70, 3, 99, 12, 45] {
+            arena.remove(ids[at]);
+        }
+        arena.tidy();
+        let again: Vec<BlockId> = (0..5).map(|_| insert(&mut arena)).collect();
+        assert_eq!(again, [3, 12, 45, 70, 99].map(|at| ids[at]));
+        assert!(!ids.contains(&insert(&mut arena)));
+        assert_eq!(arena.len(), 101);
     }
 }

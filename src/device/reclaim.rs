@@ -67,6 +67,9 @@ impl DeviceAllocator {
         }
         self.release_empty_ranges(state, pool)?;
         state.forget_empty_pools();
+        // As the client waits for the device anyway: what comes next works on bookkeeping that lies close together.
+        state.arena.tidy();
+        state.live.shrink();
         Ok(())
     }
 
