@@ -140,3 +140,17 @@ fn blocks_that_come_back_are_waited_for_where_many_pages_would_move() {
     assert_eq!(fixed.out_of_memory_at, None);
     assert!(fixed.device_syncs < 10, "{} waits", fixed.device_syncs);
 }
+
+#[test]
+fn addresses_are_reserved_at_once_also_where_pages_do_not_divide_the_most_there_may_be() {
+    let text = format!("# npualloc-trace v1\na 0 {} 0\n", 50 * MIB);
+    let trace = Trace::parse(Path::new("one"), text.as_bytes()).expect("a good trace");
+    let conf = "expandable_segments:True,segment_size_mb:20";
+    let outcome = run(&trace, conf, 256 << 30, Alias::Allow);
+    let reserved = outcome
+        .calls
+        .iter()
+        .find(|(name, _)| *name == "aclrtReserveMemAddress");
+    // The try of the driver, and the range.
+    assert_eq!(reserved.map(|(_, calls)| *calls), Some(2));
+}
