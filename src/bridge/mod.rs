@@ -363,7 +363,7 @@ pub mod ffi {
         fn drop_pending_events(self: &Allocator, device: i32) -> Outcome;
 
         fn device_stats(self: &Allocator, device: i32, out: &mut DeviceStats) -> Outcome;
-        /// The same, written where the caller keeps it.
+        /// The same, written where the caller keeps it. False is a failure, of which `last_failure` tells.
         fn device_stats_in_place(
             self: &Allocator,
             device: i32,

@@ -91,7 +91,9 @@ impl DeviceAllocator {
     #[inline]
     fn reap_before_allocation(&self, state: &mut MutexGuard<'_, State>) {
         if state.events_outstanding() && !state.traffic.pass() && !self.in_capture(state) {
-            if state.device_full || state.failed_growths > 0 || state.traffic.fences() {
+            // Once memory was short, blocks are not kept from returning for the sake of fewer events.
+            let short = state.device_full || state.failed_growths > 0;
+            if short || state.traffic.fences() {
                 self.fence_deferred(state);
             }
             self.reap_recorded(state);

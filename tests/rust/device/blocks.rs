@@ -86,3 +86,25 @@ fn an_unknown_address_is_refused() {
     assert!(!device.deallocate(a), "a second free");
     device.check_consistency().expect("consistent");
 }
+
+#[test]
+fn an_emptied_cache_leaves_bookkeeping_in_order() {
+    const MANY: usize = 20_000;
+    let (_, device) = device(GIB);
+    let blocks: Vec<usize> = (0..MANY)
+        .map(|_| device.allocate(512, S0).expect("fits"))
+        .collect();
+    let held = device.bookkeeping_bytes();
+    // In an order unlike that in which they were made; 7919 is prime.
+    for at in 0..MANY {
+        assert!(device.deallocate(blocks[at * 7919 % MANY]));
+    }
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    assert!(device.bookkeeping_bytes() < held, "the map of addresses");
+    let slots = (0..100).map(|_| {
+        let addr = device.allocate(512, S0).expect("fits");
+        device.describe_block(addr).expect("live").handle.block.0
+    });
+    assert_eq!(slots.collect::<Vec<_>>(), (0..100).collect::<Vec<_>>());
+    device.check_consistency().expect("consistent");
+}

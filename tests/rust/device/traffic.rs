@@ -197,3 +197,14 @@ fn when_the_common_event_fails_all_wait_for_the_device() {
         device.stats().0.allocation.current()
     );
 }
+
+#[test]
+fn once_memory_was_short_events_do_not_wait_for_more_blocks() {
+    let (driver, device) = device(GIB);
+    assert!(device.allocate(2 * GIB, S0).is_err());
+    make_heavy(&driver, &device);
+    free_three(&device, 2 * MIB, &[SIDE]);
+    assert_eq!(driver.calls("event_record"), 16);
+    pass(&device);
+    assert_eq!(driver.calls("event_record"), 17);
+}
