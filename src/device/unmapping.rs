@@ -189,11 +189,11 @@ impl DeviceAllocator {
             .filter(|(_, segment)| {
                 pool == MempoolId::DEFAULT || state.pools.id_of(segment.pool) == pool
             })
-            .filter(|(_, segment)| state.is_all_unmapped(segment.first))
-            .filter(|(_, segment)| segment.pages.as_ref().is_some_and(|p| p.stale_count() == 0))
             .map(|(id, _)| id)
+            .filter(|&id| state.is_empty_range(id))
             .collect();
         for id in empty {
+            // Other threads may use a range while the lock is released for the one before it.
             let Some(segment) = state.remove_virtual_segment(id) else {
                 continue;
             };
@@ -221,11 +221,6 @@ impl State {
     pub(super) fn idle_pages(&self, id: BlockId) -> Option<Range<usize>> {
         let block = &self.arena[id];
         Some(self.pages_of(id)?.within(block.addr, block.end())).filter(|range| !range.is_empty())
-    }
-
-    fn is_all_unmapped(&self, id: BlockId) -> bool {
-        let block = &self.arena[id];
-        block.state == crate::block::BlockState::Unmapped && !block.is_split()
     }
 
     fn note_unmapped(&mut self, busy: BlockId, unmapped: &[usize]) {

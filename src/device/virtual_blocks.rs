@@ -128,12 +128,22 @@ impl State {
         id
     }
 
-    /// Takes a virtual segment that is one unmapped block out of the bookkeeping.
+    /// Whether a segment is a range of addresses at which nothing is mapped, and nobody is changing that.
+    pub(super) fn is_empty_range(&self, id: SegmentId) -> bool {
+        let Some(segment) = self.segments.get(id) else {
+            return false;
+        };
+        let block = &self.arena[segment.first];
+        let left = segment.pages.as_ref().map(PageTable::stale_count);
+        left == Some(0) && block.state == BlockState::Unmapped && !block.is_split()
+    }
+
+    /// Takes a range of addresses at which nothing is mapped out of the bookkeeping; `None` if something is.
     pub fn remove_virtual_segment(&mut self, id: SegmentId) -> Option<Segment> {
-        let block = self.segments.get(id)?.first;
-        if self.arena[block].state != BlockState::Unmapped || self.arena[block].is_split() {
+        if !self.is_empty_range(id) {
             return None;
         }
+        let block = self.segments.get(id)?.first;
         let context = self.history.segments.remove(&id);
         self.history.bury(context);
         let segment = self.segments.remove(id)?;

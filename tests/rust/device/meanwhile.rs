@@ -94,3 +94,35 @@ fn what_moves_while_the_device_is_waited_for_stays_mapped_where_it_was() {
     device.empty_cache(MempoolId::DEFAULT).expect("works");
     assert_eq!(driver.held_virtual(0), (0, 0));
 }
+
+#[test]
+fn a_range_that_memory_moves_out_of_while_another_is_released_stays() {
+    let (driver, device) = device_with(256 * MIB, "expandable_segments:True");
+    let device = Arc::new(device);
+    device.create_or_incref_pool(POOL, false).expect("new");
+    for stream in [S0, StreamKey(1)] {
+        let addr = device.allocate(40 * MIB, stream).expect("fits");
+        assert!(device.deallocate(addr));
+    }
+    let (other, its_driver) = (device.clone(), driver.clone());
+    driver.meanwhile("release_address", move || {
+        // The second range is used, and its memory moves to a third: its pages stay mapped in it.
+        let addr = other.allocate(40 * MIB, StreamKey(1)).expect("fits");
+        assert!(other.deallocate(addr));
+        its_driver.set_others(0, 256 * MIB);
+        other
+            .allocate_in(40 * MIB, StreamKey(1), POOL, None)
+            .expect("moved");
+    });
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    assert!(device.ladder().pages_lent > 0);
+    device.check_consistency().expect("consistent");
+    driver.set_others(0, 0);
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    assert_eq!(
+        driver.held_virtual(0).1,
+        1,
+        "the pool's range alone is left"
+    );
+    device.check_consistency().expect("consistent");
+}
