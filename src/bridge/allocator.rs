@@ -8,7 +8,9 @@ use super::ffi::{
     Outcome, PageView, PoolReserved, Status, StreamToken,
 };
 use super::outcome::{guard, outcome, quick};
-use crate::config::{ConfigError, DebugOptions, DefaultEngine, Settings, SkippedRungs};
+use crate::config::{
+    ConfigError, DebugOptions, DefaultEngine, Settings, SkippedRungs, prefetch_from_environment,
+};
 use crate::driver::foreign::{DriverTable, ForeignDriver};
 use crate::error::AllocError;
 use crate::history::{Context, DropContext, RecordContext};
@@ -55,6 +57,7 @@ fn settings_of(config: &str) -> Result<Settings, ConfigError> {
     let get = |name: &str| std::env::var(name).ok();
     settings.default_engine = DefaultEngine::from_environment(get)?;
     settings.skipped_rungs = SkippedRungs::from_environment(get)?;
+    settings.prefetch = prefetch_from_environment(get)?;
     Ok(settings)
 }
 

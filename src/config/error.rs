@@ -148,6 +148,12 @@ pub enum ConfigError {
         /// The value as given.
         value: String,
     },
+    /// `NPUALLOC_PREFETCH_MB` is no number, or too large.
+    #[error("NPUALLOC_PREFETCH_MB should be a number from 0 to 1024, not {value:?}")]
+    Prefetch {
+        /// The value as given.
+        value: String,
+    },
 }
 
 /// The C++ exception that the stock allocator throws. Which Python class the standard ones become
@@ -229,7 +235,8 @@ impl ConfigError {
             | Self::PageSize { .. }
             | Self::ExpandableConflict
             | Self::UnknownRung { .. }
-            | Self::UnknownEngine { .. } => ErrorClass::Runtime,
+            | Self::UnknownEngine { .. }
+            | Self::Prefetch { .. } => ErrorClass::Runtime,
         }
     }
 

@@ -8,6 +8,7 @@ mod error;
 mod model;
 mod number;
 mod parser;
+mod prefetch;
 mod rungs;
 mod tokenizer;
 
@@ -16,6 +17,7 @@ pub use engine::DefaultEngine;
 pub use environment::from_environment;
 pub use error::{ConfigError, ErrorClass, ErrorCode};
 pub use model::{ExpandableSegments, MAX_BASE_ALIGN, Settings};
+pub use prefetch::prefetch_from_environment;
 pub use rungs::{Rung, SkippedRungs};
 
 #[cfg(test)]

@@ -45,6 +45,9 @@ pub struct Settings {
     pub default_engine: DefaultEngine,
     /// Rungs of the ladder left out. Not part of the configuration string.
     pub skipped_rungs: SkippedRungs,
+    /// Bytes of physical memory that a thread may obtain ahead of need (virtual segments); 0 = none, and no thread.
+    /// Not part of the configuration string.
+    pub prefetch: usize,
     /// Segment that serves requests between 1 MiB and 10 MiB.
     pub large_segment_size: usize,
     /// The deprecated `segment_size_mb`, for virtual segments only; 0 = not given.
@@ -89,6 +92,7 @@ impl Default for Settings {
             expandable_segments: ExpandableSegments::Default,
             default_engine: DefaultEngine::Fixed,
             skipped_rungs: SkippedRungs::default(),
+            prefetch: 0,
             large_segment_size: LARGE_SEGMENT,
             segment_size: 0,
             base_addr_aligned_size: MAX_BASE_ALIGN,

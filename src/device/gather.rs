@@ -22,7 +22,7 @@ const MIN_SLACK: usize = 256 << 20;
 
 impl State {
     /// Bytes that may be obtained from the driver before idle memory is to be reused.
-    fn room_to_grow(&self, request: &Request) -> usize {
+    pub(super) fn room_to_grow(&self, request: &Request) -> usize {
         let active = self.stats.blocks.active_bytes() as usize + request.size;
         let needed = self.most_active.max(active);
         let slack = match self.settings.expandable_segments {
@@ -49,7 +49,7 @@ impl State {
     }
 
     /// Bytes that may be obtained from the driver under the process's limit.
-    fn room_under_limit(&self) -> usize {
+    pub(super) fn room_under_limit(&self) -> usize {
         self.limit.map_or(usize::MAX, |limit| {
             limit.saturating_sub(self.reserved() + self.growing)
         })
@@ -122,7 +122,12 @@ impl DeviceAllocator {
         let active = state.stats.blocks.active_bytes() as usize + request.size;
         state.most_active = state.most_active.max(active);
         let capturing = self.in_capture(state);
+        self.take_prefetched(state);
         self.take_idle(state, request, got);
+        if got.missing() > 0 && state.ahead > 0 {
+            self.settle_prefetched(state);
+            self.take_idle(state, request, got);
+        }
         state.ladder.pages_idle += got.handles.len() as u64;
         // New memory, as long as little is idle.
         if !state.device_full {
@@ -130,6 +135,7 @@ impl DeviceAllocator {
             self.obtain(state, got, room)?;
         }
         if got.missing() == 0 {
+            self.prefetch(state, request, got.page_size, got.wanted);
             return Ok(());
         }
         if state.settings.skipped_rungs.has(Rung::MovedPages) {

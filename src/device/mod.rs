@@ -22,6 +22,7 @@ mod hot;
 mod info;
 mod mapping;
 mod pools;
+mod prefetch;
 mod probe;
 mod reclaim;
 mod report;
@@ -52,6 +53,7 @@ use crate::error::{AllocError, Result};
 use crate::ids::DeviceId;
 use crate::primitives::BlockingMutex;
 use crate::sync::{Mutex, MutexGuard};
+use prefetch::Prefetcher;
 use state::State;
 
 /// The allocator of one device. Thread-safe: one lock around the bookkeeping, released around every
@@ -65,6 +67,7 @@ pub struct DeviceAllocator {
     state: Mutex<State>,
     /// Held by the thread that tries the driver, or puts pools to sleep, or wakes them; taken before `state`.
     exclusive: BlockingMutex<()>,
+    prefetcher: Prefetcher,
     exiting: AtomicBool,
 }
 
@@ -84,6 +87,7 @@ impl DeviceAllocator {
             pad,
             state: Mutex::new(State::new(settings)),
             exclusive: BlockingMutex::new(()),
+            prefetcher: Prefetcher::default(),
             exiting: AtomicBool::new(false),
         };
         device.settle_engine(&mut device.state.lock());
@@ -108,6 +112,7 @@ impl DeviceAllocator {
     /// From now on no driver function is called: the runtime is going away with the process.
     pub fn begin_process_exit(&self) {
         self.exiting.store(true, Ordering::Release);
+        self.prefetcher.close();
     }
 
     /// Whether the calling thread's stream is being captured into a graph.

@@ -102,7 +102,9 @@ impl DeviceAllocator {
 
     /// A graph capture has started on the device.
     pub fn mark_capture_begin(&self) {
-        self.state.lock().captures += 1;
+        let mut state = self.state.lock();
+        state.captures += 1;
+        self.settle_prefetched(&mut state);
     }
 
     /// A graph capture has ended.

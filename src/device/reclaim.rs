@@ -109,6 +109,7 @@ impl DeviceAllocator {
 
     /// Waits for the device and reaps the events of the pools concerned.
     fn settle_device(&self, state: &mut MutexGuard<'_, State>, pool: MempoolId) -> Result<Settled> {
+        self.settle_prefetched(state);
         // Only what was idle before the wait is known to be out of use after it: work submitted by
         // other threads meanwhile may still run on what they freed. What became idle since then has a
         // later tick and stays.

@@ -72,6 +72,8 @@ pub(super) struct State {
     pub limit: Option<usize>,
     /// Bytes that threads are asking the driver for right now, beyond `reserved_bytes`.
     pub growing: usize,
+    /// Bytes ordered ahead of need and not taken in yet.
+    pub ahead: usize,
     /// Pending uses taken out of `pending` by a thread that waits for their events with the lock
     /// released, and uses whose events are being recorded.
     pub detached: usize,
@@ -149,6 +151,7 @@ impl State {
             settings,
             limit: None,
             growing: 0,
+            ahead: 0,
             failed_growths: 0,
             virtual_memory: false,
             engine_open: false,
@@ -250,9 +253,9 @@ impl State {
             && self.deferred_bytes + size <= most
     }
 
-    /// Bytes of physical memory that serve no range.
+    /// Bytes of physical memory that serve no range, what is being obtained ahead included.
     pub fn idle_bytes(&self) -> usize {
-        self.pages.bytes() + self.probe.as_ref().map_or(0, Probe::bytes)
+        self.ahead + self.pages.bytes() + self.probe.as_ref().map_or(0, Probe::bytes)
     }
 
     /// Bytes held from the driver, idle physical memory included.

@@ -27,6 +27,8 @@ pub struct Ladder {
     pub out_of_memory: u64,
     /// Pages obtained from the driver.
     pub pages_new: u64,
+    /// Pages obtained ahead of need, by a thread of its own.
+    pub pages_prefetched: u64,
     /// Pages that backed nothing.
     pub pages_idle: u64,
     /// Pages unmapped under free blocks.
@@ -41,7 +43,7 @@ pub struct Ladder {
 
 impl Ladder {
     /// Names and counts, in the order of the fields.
-    pub fn entries(&self) -> [(&'static str, u64); 16] {
+    pub fn entries(&self) -> [(&'static str, u64); 17] {
         [
             ("misses", self.misses),
             ("completed_events", self.completed_events),
@@ -54,6 +56,7 @@ impl Ladder {
             ("full_release", self.full_release),
             ("out_of_memory", self.out_of_memory),
             ("pages_new", self.pages_new),
+            ("pages_prefetched", self.pages_prefetched),
             ("pages_idle", self.pages_idle),
             ("pages_unmapped", self.pages_unmapped),
             ("pages_lent", self.pages_lent),

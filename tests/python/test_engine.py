@@ -78,6 +78,26 @@ def test_tensors_are_shared_between_processes(run):
     assert value["got"] == value["here"] and value["exit"] == 0
 
 
+def test_memory_is_obtained_ahead_if_a_variable_says_so(run, request):
+    plugin = request.config.getoption("--plugin")
+    usual = run("engine:grown", plugin=plugin, env=PROBE).value
+    ahead = run("engine:grown", plugin=plugin, env=PROBE | {"NPUALLOC_PREFETCH_MB": "128"}).value
+    assert usual["ahead"] == 0
+    assert ahead["ahead"] > 0
+    assert ahead["asked"] < usual["asked"]
+    assert ahead["full"] == usual["full"]
+    assert ahead["taken"] == usual["taken"] == 0
+    assert set(ahead["end"].values()) == {0}
+
+
+def test_a_prefetch_that_is_no_number_is_refused_when_the_plug_in_is_loaded(processes, request):
+    plugin = request.config.getoption("--plugin")
+    env = {"NPUALLOC_PREFETCH_MB": "64M"}
+    value = processes.run("engine:refused", "stock", plugin=plugin, env=env).value
+    assert "NPUALLOC_PREFETCH_MB should be a number from 0 to 1024" in value["error"]["cause"]
+    assert "64M" in value["error"]["cause"]
+
+
 def test_a_value_that_is_none_is_refused_when_the_plug_in_is_loaded(processes, request):
     plugin = request.config.getoption("--plugin")
     env = {"NPUALLOC_DEFAULT_ENGINE": "maybe"}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use npualloc_verify::churn::{Tally, churn};
 use npualloc_verify::soak::{PERIOD, STEP_SECONDS, Sample, soak};
-use npualloc_verify::stress::stress;
+use npualloc_verify::stress::{KINDS, stress};
 
 /// Long runs of the allocator's core over a driver without a device
 #[derive(Parser)]
@@ -58,9 +58,9 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Command::Stress { threads, steps } => {
-            for config in ["", "expandable_segments:True"] {
-                let recounts = stress(config, threads, steps);
-                println!("{config:?}: {threads} threads of {steps} steps, {recounts} recounts");
+            for kind in KINDS {
+                let recounts = stress(kind, threads, steps);
+                println!("{kind:?}: {threads} threads of {steps} steps, {recounts} recounts");
             }
             ExitCode::SUCCESS
         }

@@ -36,14 +36,26 @@ struct Shared {
     stop: AtomicBool,
 }
 
+/// Settings, and whether a handle can be mapped at two addresses.
+pub const KINDS: [(&str, bool); 3] = [
+    ("", true),
+    ("expandable_segments:True", true),
+    ("expandable_segments:True", false),
+];
+
 /// Runs `threads` threads of `steps` steps each, and one that recounts all bookkeeping meanwhile. Returns
 /// the number of recounts.
 ///
 /// # Panics
 /// When a rule is broken.
-pub fn stress(config: &str, threads: u64, steps: usize) -> u64 {
+pub fn stress((config, two_addresses): (&str, bool), threads: u64, steps: usize) -> u64 {
     let driver = Arc::new(FakeDriver::new(CAPACITY));
-    let settings = Settings::parse(config).expect("valid settings");
+    if !two_addresses {
+        driver.refuse_aliasing();
+    }
+    let mut settings = Settings::parse(config).expect("valid settings");
+    // With virtual segments one more thread obtains memory ahead.
+    settings.prefetch = 32 << 20;
     let registry = Registry::new(driver.clone(), settings, 32);
     registry.init(1).expect("a device");
     let device = registry.device(0).expect("there");
@@ -75,11 +87,14 @@ pub fn stress(config: &str, threads: u64, steps: usize) -> u64 {
             }
             recounts
         });
-        for worker in workers {
-            worker.join().expect("no panic");
-        }
+        let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        // Also where one panicked: the scope waits for all.
         shared.stop.store(true, Ordering::Relaxed);
-        checker.join().expect("no panic")
+        let recounts = checker.join().expect("no panic");
+        for worker in ended {
+            worker.expect("no panic");
+        }
+        recounts
     });
     shared.finish();
     recounts

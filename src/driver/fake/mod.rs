@@ -7,6 +7,7 @@ mod virtual_memory;
 pub use inspect::Span;
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -75,6 +76,8 @@ struct Inner {
     aliasing_refused: bool,
     unnamed: Vec<StreamKey>,
     meanwhile: Option<Meanwhile>,
+    /// How long calls take.
+    times: HashMap<&'static str, Duration>,
 }
 
 /// What happens elsewhere while a call of a kind is under way.
@@ -156,6 +159,11 @@ impl FakeDriver {
         self.inner.lock().meanwhile = Some(Meanwhile { call, happens });
     }
 
+    /// From now on a call of a kind (the trait's method name) takes so long; other threads go on meanwhile.
+    pub fn take_time(&self, call: &'static str, time: Duration) {
+        self.inner.lock().times.insert(call, time);
+    }
+
     /// Whether a planned failure has yet to happen.
     pub fn failure_is_planned(&self) -> bool {
         self.inner.lock().fail_at.is_some()
@@ -191,6 +199,11 @@ impl FakeDriver {
         if let Some(meanwhile) = inner.meanwhile.take_if(|planned| planned.call == call) {
             drop(inner);
             (meanwhile.happens)();
+            inner = self.inner.lock();
+        }
+        if let Some(time) = inner.times.get(call).copied() {
+            drop(inner);
+            std::thread::sleep(time);
             inner = self.inner.lock();
         }
         *inner.calls.entry(call).or_default() += 1;

@@ -25,6 +25,24 @@ def kinds():
     return {"expandable": found, "full": full, "taken": total - free, "end": pick(stats(), *NAMES)}
 
 
+def grown(plugin):
+    """Pages obtained ahead while memory grows, and what is left after it is gone."""
+    ladder = ctypes.CDLL(plugin).npualloc_ladder
+    ladder.restype = ctypes.c_char_p
+    tensors = []
+    for _ in range(64):
+        tensors.append(allocate(24 * MIB))
+        torch.npu.synchronize()
+    counts = dict(line.split() for line in ladder(0).decode().splitlines())
+    full = pick(stats(), *NAMES)
+    tensors.clear()
+    torch.npu.empty_cache()
+    return {
+        "ahead": int(counts["pages_prefetched"]), "asked": int(counts["pages_new"]),
+        "full": full, "taken": taken(), "end": pick(stats(), *NAMES),
+    }
+
+
 def refused(plugin):
     """The plug-in with a variable that it can't read."""
     return {"error": caught(torch.ops.load_library, plugin)}

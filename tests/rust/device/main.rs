@@ -7,6 +7,7 @@ mod late;
 mod limits;
 mod meanwhile;
 mod pools;
+mod prefetch;
 mod records;
 mod sleep;
 mod streams;
