@@ -47,6 +47,7 @@ struct Office {
 impl Office {
     /// What the thread does until the desk is closed.
     fn work(&self, driver: &dyn Driver, device: DeviceId) {
+        let _leaving = Leaving(self);
         let Some(driver) = driver.virtual_memory() else {
             return;
         };
@@ -83,6 +84,21 @@ impl Office {
         while desk.at_work {
             self.changed.wait(&mut desk);
         }
+    }
+}
+
+/// The thread leaves, be it by a panic in the driver: nobody is to wait for it any more.
+struct Leaving<'a>(&'a Office);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let mut desk = self.0.desk.lock();
+        desk.closed = true;
+        if std::mem::take(&mut desk.at_work) {
+            desk.given_up += desk.page_size;
+        }
+        desk.give_up_wanted();
+        self.0.changed.notify_all();
     }
 }
 

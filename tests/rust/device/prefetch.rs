@@ -41,8 +41,9 @@ fn hold_the_thread(
 ) -> mpsc::Sender<()> {
     let (go_on, may_go_on) = mpsc::channel::<()>();
     driver.meanwhile("malloc_physical", move || {
-        may_go_on.recv().expect("somebody lets go");
-        then();
+        if may_go_on.recv().is_ok() {
+            then();
+        }
     });
     go_on
 }
@@ -138,6 +139,21 @@ fn a_failed_call_of_the_thread_costs_nobody_anything() {
     device.empty_cache(MempoolId::DEFAULT).expect("works");
     assert_eq!(device.idle_physical_bytes(), 0);
     assert_eq!(driver.held(0).1, 6 * PAGE);
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn a_thread_that_panics_is_not_waited_for() {
+    let (driver, device) = device_that_prefetches(GIB, 64 * MIB);
+    grow(&driver, &device, 2, 4);
+    let go_on = hold_the_thread(&driver, || panic!("a driver that panics"));
+    device.allocate(2 * PAGE - 4096, S0).expect("fits");
+    go_on.send(()).expect("the thread waits");
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    assert_eq!(device.idle_physical_bytes(), 0);
+    // Without it, memory comes as it is needed.
+    device.allocate(2 * PAGE - 4096, S0).expect("fits");
+    assert_eq!((driver.held(0).1, device.ladder().pages_new), (6 * PAGE, 4));
     device.check_consistency().expect("consistent");
 }
 
