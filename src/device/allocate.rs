@@ -280,7 +280,7 @@ impl DeviceAllocator {
         if request.virtual_memory && waits && state.has_events() {
             attempt.tried.push("waiting for other streams");
             self.fence_deferred(state);
-            self.drain_events(state, Vec::new(), None)?;
+            self.drain_events(state, None, None)?;
             try_cache!(awaited_events);
             try_growth!(awaited_events);
         }

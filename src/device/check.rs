@@ -217,7 +217,8 @@ impl State {
     fn check_events(&self) -> Check {
         let mut waiting: HashMap<BlockId, u32> = HashMap::new();
         let uses = self.pending.iter().map(|(_, pending)| pending.block);
-        let unfenced = self.unfenced.iter().chain(&self.deferred).copied();
+        let unfenced = self.unfenced.iter().map(|(id, _)| id);
+        let unfenced = unfenced.chain(&self.deferred).copied();
         for id in uses.chain(unfenced) {
             *waiting.entry(id).or_default() += 1;
         }

@@ -124,7 +124,11 @@ impl DeviceAllocator {
             match recorded {
                 Ok(event) => state.pending.push_all(stream, event, group),
                 // Nothing is lost: the blocks stay out of use until the device has been synchronised.
-                Err(_) => state.unfenced.extend(group.iter().map(|(_, id)| *id)),
+                Err(_) => {
+                    let tick = state.tick;
+                    let blocks = group.iter().map(|(_, id)| (*id, tick));
+                    state.unfenced.extend(blocks);
+                }
             }
         }
         waiting.clear();
@@ -175,20 +179,20 @@ impl DeviceAllocator {
         waited
     }
 
-    /// Waits for the outstanding events of `pool` (`None`: of all) and returns the blocks. `unfenced`
-    /// are the blocks without an event that were freed before the device was last synchronised.
+    /// Waits for the outstanding events of `pool` (`None`: of all) and returns the blocks; also those without an
+    /// event that were freed up to `tick`, if the device has been synchronised since.
     pub(super) fn drain_events(
         &self,
         state: &mut MutexGuard<'_, State>,
-        unfenced: Vec<BlockId>,
+        tick: Option<u64>,
         pool: Option<PoolId>,
     ) -> Result<()> {
-        for id in unfenced {
-            if let Some(at) = state.unfenced.iter().position(|other| *other == id) {
-                state.unfenced.swap_remove(at);
-                state.use_done(id);
-            }
-        }
+        // A block may have returned, served and be among them again since the device was waited for.
+        let unfenced = std::mem::take(&mut state.unfenced).into_iter();
+        let (over, left) = unfenced.partition(|(_, freed)| tick.is_some_and(|tick| *freed <= tick));
+        state.unfenced = left;
+        let over: Vec<_> = over;
+        over.into_iter().for_each(|(id, _)| state.use_done(id));
         let mut waiting = state.pending.drain();
         if let Some(pool) = pool {
             for (stream, pending) in std::mem::take(&mut waiting) {
@@ -227,7 +231,7 @@ impl DeviceAllocator {
         for (_, pending) in state.pending.drain() {
             state.event_done(pending);
         }
-        for id in std::mem::take(&mut state.unfenced) {
+        for (id, _) in std::mem::take(&mut state.unfenced) {
             state.use_done(id);
         }
         for id in std::mem::take(&mut state.deferred) {

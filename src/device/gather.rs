@@ -248,8 +248,12 @@ impl DeviceAllocator {
                 continue;
             }
             if state.leaves_mappings(got.page_size) {
-                let start = donor.range.end - got.missing().min(donor.pages());
-                let lent: Vec<usize> = (start..donor.range.end).collect();
+                // It may have become smaller since.
+                let Some(range) = state.idle_pages(donor.block) else {
+                    continue;
+                };
+                let start = range.end - got.missing().min(range.len());
+                let lent: Vec<usize> = (start..range.end).collect();
                 let over = state.fences.passed(donor.last_use());
                 for handle in state.lend(donor.block, &lent) {
                     got.add(handle, (!over).then(|| donor.last_use()));

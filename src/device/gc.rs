@@ -53,7 +53,7 @@ impl DeviceAllocator {
             let count = aged.len() as u64;
             for (id, age, size) in aged {
                 // age >= total / count, without rounding.
-                if u64::from(age) * count >= total && self.release_segment(state, id)? {
+                if u64::from(age) * count >= total && self.release_segment(state, id, tick)? {
                     reclaimed += size;
                 }
             }

@@ -114,7 +114,6 @@ impl DeviceAllocator {
         // other threads meanwhile may still run on what they freed. What became idle since then has a
         // later tick and stays.
         let tick = state.tick;
-        let unfenced = state.unfenced.clone();
         let everything = pool == MempoolId::DEFAULT;
         MutexGuard::unlocked(state, || {
             self.driver.synchronize_device(self.id)?;
@@ -129,7 +128,7 @@ impl DeviceAllocator {
         let only = state.pools.find(pool);
         if !capturing && (everything || only.is_some()) {
             self.fence_deferred(state);
-            self.drain_events(state, unfenced, only)?;
+            self.drain_events(state, Some(tick), only)?;
         }
         Ok(Settled {
             tick,
@@ -161,7 +160,11 @@ impl DeviceAllocator {
             if enough.is_some_and(|enough| released >= enough) {
                 break;
             }
-            if self.release_segment(state, id)? {
+            let allowed = state
+                .segments
+                .get(id)
+                .is_some_and(|s| settled.allows(state, s.pool));
+            if allowed && self.release_segment(state, id, settled.tick)? {
                 released += size;
             }
         }
@@ -201,20 +204,29 @@ impl DeviceAllocator {
             let Some(segment) = state.segments.get(id) else {
                 continue;
             };
-            let (size, settled) = (segment.size, segment.idle_since <= tick);
-            if settled && self.release_segment(state, id)? {
+            let size = segment.size;
+            if self.release_segment(state, id, tick)? {
                 released += size;
             }
         }
         Ok(released >= wanted)
     }
 
-    /// Returns one segment to the driver; false when it is in use. On failure it stays cached.
+    /// Returns one segment to the driver; false when it is in use, or was after `tick`, when the device was waited for:
+    /// other threads may have used it while the lock was released for the one before it. On failure it stays cached.
     pub(super) fn release_segment(
         &self,
         state: &mut MutexGuard<'_, State>,
         id: SegmentId,
+        tick: u64,
     ) -> Result<bool> {
+        if state
+            .segments
+            .get(id)
+            .is_none_or(|segment| segment.idle_since > tick)
+        {
+            return Ok(false);
+        }
         let Some((segment, context)) = state.remove_segment(id, None) else {
             return Ok(false);
         };

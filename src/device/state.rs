@@ -46,8 +46,9 @@ pub(super) struct State {
     pub segments: SegmentTable,
     pub uses: StreamUses,
     pub pending: PendingEvents,
-    /// Freed blocks whose events could not be recorded: they wait for a device synchronisation.
-    pub unfenced: Vec<BlockId>,
+    /// Freed blocks whose events could not be recorded, and the tick when that was: they wait for a device
+    /// synchronisation that begins later.
+    pub unfenced: Vec<(BlockId, u64)>,
     /// Freed blocks whose events are still to be recorded: those freed during a graph capture, once it has
     /// ended; others while the [`Traffic`] is heavy.
     pub deferred: Vec<BlockId>,

@@ -126,3 +126,67 @@ fn a_range_that_memory_moves_out_of_while_another_is_released_stays() {
     );
     device.check_consistency().expect("consistent");
 }
+
+#[test]
+fn a_segment_used_while_another_is_returned_stays() {
+    for (config, fraction) in [("", 1.0), ("garbage_collection_threshold:0.05", 0.9)] {
+        let (driver, device) = device_with(GIB, config);
+        let device = Arc::new(device);
+        device.set_memory_fraction(fraction).expect("a fraction");
+        for addr in blocks(&device, &[40, 40, 40]) {
+            assert!(device.deallocate(addr));
+        }
+        let (other, its_driver) = (device.clone(), driver.clone());
+        let (used, is_used) = std::sync::mpsc::channel();
+        driver.meanwhile("free", move || {
+            // One of the segments left is used, and free again while its work still runs.
+            let addr = blocks(&other, &[40])[0];
+            its_driver.submit(token(0));
+            assert!(other.deallocate(addr));
+            used.send(addr).expect("somebody asks");
+        });
+        if config.is_empty() {
+            device.empty_cache(MempoolId::DEFAULT).expect("works");
+        } else {
+            // Collects what is older than average.
+            blocks(&device, &[42]);
+        }
+        let addr = is_used.recv().expect("a segment was returned");
+        assert_eq!(driver.size_at(0, addr), Some(40 * MIB), "may be in use");
+        assert_eq!(driver.progress(token(0)), (1, 0));
+        device.check_consistency().expect("consistent");
+    }
+}
+
+#[test]
+fn a_block_without_an_event_waits_for_the_synchronisation_after_its_last_use() {
+    let (driver, device) = device(GIB);
+    let device = Arc::new(device);
+    device.create_or_incref_pool(POOL, false).expect("new");
+    // Used on another stream and freed, while the event of that can't be recorded.
+    let use_and_free = |device: &DeviceAllocator, driver: &FakeDriver| {
+        let addr = blocks(device, &[40])[0];
+        assert!(device.record_stream(addr, SIDE));
+        driver.submit(SIDE);
+        let records = driver.calls("event_record");
+        driver.fail_call(1, 507_899);
+        assert!(device.deallocate(addr));
+        assert!(!driver.failure_is_planned());
+        assert_eq!(driver.calls("event_record"), records + 1);
+        addr
+    };
+    let first = use_and_free(&device, &driver);
+    let (other, its_driver) = (device.clone(), driver.clone());
+    driver.meanwhile("synchronize_device", move || {
+        // Another thread waits for the device too, so that the block returns; it is used and freed again.
+        other.empty_cache(POOL).expect("works");
+        assert_eq!(use_and_free(&other, &its_driver), first);
+        // Work that the wait under way is not for.
+        its_driver.submit(SIDE);
+    });
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    assert_ne!(blocks(&device, &[40]), [first], "may be in use");
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    assert_eq!(driver.size_at(0, first), None);
+    device.check_consistency().expect("consistent");
+}
