@@ -110,8 +110,8 @@ fn build(project: &Project) -> Result<PathBuf> {
     cargo
         .args(["build", "--release", "--target", TRIPLE, "--manifest-path"])
         .arg(project.root.join("fuzz/Cargo.toml"))
-        .arg("--target-dir")
-        .arg(&target_dir)
+        // As a variable for the sake of the bridge's headers, see `models`.
+        .env("CARGO_TARGET_DIR", &target_dir)
         .env("RUSTFLAGS", INSTRUMENT);
     process::check(&mut cargo)?;
     Ok(target_dir.join(TRIPLE).join("release"))

@@ -29,8 +29,9 @@ pub fn run(project: &Project, preemptions: Option<u32>) -> Result<(Vec<String>, 
     cargo
         .current_dir(&project.root)
         .args(["test", "--manifest-path", "models/Cargo.toml"])
-        .arg("--target-dir")
-        .arg(project.target.join("models"))
+        // Not as an option: the bridge's headers would go to the directory that the variable names, where other
+        // versions of them belong.
+        .env("CARGO_TARGET_DIR", project.target.join("models"))
         .args(["--", "--nocapture"]);
     if let Some(preemptions) = preemptions {
         cargo.env("MODEL_PREEMPTIONS", preemptions.to_string());

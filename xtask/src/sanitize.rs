@@ -104,8 +104,8 @@ fn rust(project: &Project, sanitizer: Sanitizer, summary: &mut Summary) -> Resul
     sanitizer.prepare(project, &mut cargo);
     cargo
         .current_dir(&project.root)
-        .args(["test", "--no-fail-fast", "--target", TRIPLE, "--target-dir"])
-        .arg(project.target.join("sanitize"))
+        .args(["test", "--no-fail-fast", "--target", TRIPLE])
+        .env("CARGO_TARGET_DIR", project.target.join("sanitize"))
         .args(sanitizer.rust_tests().split_whitespace());
     let name = format!("cargo test, {} sanitizer", sanitizer.name());
     summary.run(&name, &mut cargo, |line| line.starts_with("test result:"))
