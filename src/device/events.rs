@@ -188,10 +188,10 @@ impl DeviceAllocator {
         pool: Option<PoolId>,
     ) -> Result<()> {
         // A block may have returned, served and be among them again since the device was waited for.
-        let unfenced = std::mem::take(&mut state.unfenced).into_iter();
-        let (over, left) = unfenced.partition(|(_, freed)| tick.is_some_and(|tick| *freed <= tick));
+        let (over, left): (Vec<_>, Vec<_>) = std::mem::take(&mut state.unfenced)
+            .into_iter()
+            .partition(|(_, freed)| tick.is_some_and(|tick| *freed <= tick));
         state.unfenced = left;
-        let over: Vec<_> = over;
         over.into_iter().for_each(|(id, _)| state.use_done(id));
         let mut waiting = state.pending.drain();
         if let Some(pool) = pool {

@@ -116,7 +116,7 @@ impl Prefetcher {
         count: usize,
     ) -> bool {
         let mut desk = self.0.desk.lock();
-        let others = desk.wanted > 0 && desk.page_size != page_size;
+        let others = (desk.wanted > 0 || desk.at_work) && desk.page_size != page_size;
         if desk.closed || others {
             return false;
         }

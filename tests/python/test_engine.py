@@ -90,20 +90,20 @@ def test_memory_is_obtained_ahead_if_a_variable_says_so(run, request):
     assert set(ahead["end"].values()) == {0}
 
 
-def test_a_prefetch_that_is_no_number_is_refused_when_the_plug_in_is_loaded(processes, request):
+@pytest.mark.parametrize(
+    ("variable", "given", "expected"),
+    [
+        ("NPUALLOC_DEFAULT_ENGINE", "maybe", "probe or fixed"),
+        ("NPUALLOC_PREFETCH_MB", "64M", "a number from 0 to 1024"),
+    ],
+)
+def test_a_value_that_is_none_is_refused_when_the_plug_in_is_loaded(
+    processes, request, variable, given, expected
+):
     plugin = request.config.getoption("--plugin")
-    env = {"NPUALLOC_PREFETCH_MB": "64M"}
-    value = processes.run("engine:refused", "stock", plugin=plugin, env=env).value
-    assert "NPUALLOC_PREFETCH_MB should be a number from 0 to 1024" in value["error"]["cause"]
-    assert "64M" in value["error"]["cause"]
-
-
-def test_a_value_that_is_none_is_refused_when_the_plug_in_is_loaded(processes, request):
-    plugin = request.config.getoption("--plugin")
-    env = {"NPUALLOC_DEFAULT_ENGINE": "maybe"}
-    value = processes.run("engine:refused", "stock", plugin=plugin, env=env).value
-    assert "NPUALLOC_DEFAULT_ENGINE should be probe or fixed" in value["error"]["cause"]
-    assert "maybe" in value["error"]["cause"]
+    value = processes.run("engine:refused", "stock", plugin=plugin, env={variable: given}).value
+    assert f"{variable} should be {expected}" in value["error"]["cause"]
+    assert given in value["error"]["cause"]
 
 
 def test_what_sleeps_holds_no_memory_and_wakes_at_its_place(run, request):

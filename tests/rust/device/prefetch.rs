@@ -7,7 +7,7 @@ use crate::*;
 
 const PAGE: usize = 8 * MIB;
 
-/// A device that may obtain `ahead` bytes ahead. The driver has been tried: a small block is there.
+/// A device that may obtain `ahead` bytes ahead.
 fn device_that_prefetches(capacity: usize, ahead: usize) -> (Arc<FakeDriver>, DeviceAllocator) {
     let driver = Arc::new(FakeDriver::new(capacity));
     let mut settings = Settings::parse("expandable_segments:True").expect("valid settings");
@@ -26,12 +26,11 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// A block of `pages` pages, all new; returns once the device holds `held` pages in all.
-fn grow(driver: &FakeDriver, device: &DeviceAllocator, pages: usize, held: usize) -> usize {
-    let addr = device
+fn grow(driver: &FakeDriver, device: &DeviceAllocator, pages: usize, held: usize) {
+    device
         .allocate(pages * PAGE - 4096, S0)
         .expect("fits on the device");
     until("memory came ahead", || driver.held(0).1 == held * PAGE);
-    addr
 }
 
 /// The next call for physical memory, which must be the thread's, does not go on before the answer is used.
