@@ -209,6 +209,9 @@ def cases(bench, streams, simulator, traces):
         yield Case("threads: 2, two devices", "threads", [2, 1], latencies=False)
     else:
         print("skipped: threads on two devices (needs 4 devices)", file=sys.stderr)
+    for threads in (1, 2):
+        name = f"threads: {threads}, no allocator"
+        yield Case(name, "alone", [threads], latencies=False)
     yield Case("history on, 1,000 live", "history", [1000])
     yield Case("getDeviceStats", "stats")
     yield Case("snapshot, 100,000 live", "snapshot", [100_000], steps=1, latencies=False)
@@ -329,6 +332,10 @@ def derived(rows):
             two = by_name.get(f"threads: 2, {text}")
             if one and two:
                 figures[f"{who}: throughput of 2 threads / of 1, {text}"] = one[key] / two[key]
+    one, two = (by_name.get(f"threads: {threads}, no allocator") for threads in (1, 2))
+    if one and two:
+        text = "the machine: throughput of 2 threads / of 1, no allocator"
+        figures[text] = one["npualloc_ns"] / two["npualloc_ns"]
     return figures
 
 
