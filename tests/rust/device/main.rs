@@ -2,6 +2,7 @@
 //! and the driver.
 
 mod blocks;
+mod chosen;
 mod engine;
 mod late;
 mod limits;

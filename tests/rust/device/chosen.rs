@@ -1,0 +1,56 @@
+//! What a thread chose before a call of the driver, and others took meanwhile.
+
+use crate::*;
+use npualloc::driver::OUT_OF_MEMORY_CODE;
+
+const FAILURE: i32 = 507_899;
+
+/// Blocks of `sizes` MiB less the padding, on stream 0.
+fn blocks(device: &DeviceAllocator, sizes: &[usize]) -> Vec<usize> {
+    sizes
+        .iter()
+        .map(|size| device.allocate(size * MIB - 4096, S0).expect("fits"))
+        .collect()
+}
+
+/// Every reservation of addresses fails from now on.
+fn refuse_addresses(driver: &Arc<FakeDriver>, code: i32) {
+    let again = driver.clone();
+    driver.meanwhile("reserve_address", move || {
+        again.fail_call(0, code);
+        refuse_addresses(&again, code);
+    });
+}
+
+#[test]
+fn a_window_taken_while_addresses_are_refused_is_given_up() {
+    for (code, taken) in [
+        (OUT_OF_MEMORY_CODE, true),
+        (FAILURE, true),
+        (FAILURE, false),
+    ] {
+        let (driver, device) = device_with(256 * MIB, "expandable_segments:True");
+        let device = Arc::new(device);
+        let free = blocks(&device, &[24])[0];
+        // The driver has no more for a while.
+        driver.set_others(0, 232 * MIB);
+        device.allocate(100 * MIB, S0).expect_err("no room");
+        driver.set_others(0, 0);
+        assert!(device.deallocate(free));
+        // What is free is the beginning of the best window; a range apart would be better.
+        let (other, its_driver) = (device.clone(), driver.clone());
+        driver.meanwhile("reserve_address", move || {
+            if taken {
+                assert_eq!(blocks(&other, &[24]), [free]);
+            }
+            its_driver.fail_call(0, code);
+            refuse_addresses(&its_driver, code);
+        });
+        let reserved = driver.calls("reserve_address");
+        let addr = blocks(&device, &[80])[0];
+        assert!(driver.calls("reserve_address") > reserved);
+        let apart = addr >= free + 24 * MIB || addr + 80 * MIB <= free;
+        assert_eq!(apart, taken, "{code}");
+        device.check_consistency().expect("consistent");
+    }
+}
