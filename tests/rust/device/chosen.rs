@@ -54,3 +54,22 @@ fn a_window_taken_while_addresses_are_refused_is_given_up() {
         device.check_consistency().expect("consistent");
     }
 }
+
+#[test]
+fn a_block_that_waits_for_an_event_is_returned_though_others_free_meanwhile() {
+    let (driver, device) = device(128 * MIB);
+    let device = Arc::new(device);
+    let small = device.allocate(100, S0).expect("fits");
+    let used = device.allocate(100 * MIB, StreamKey(1)).expect("fits");
+    // Memory was short before.
+    device.allocate(200 * MIB, S0).expect_err("no room");
+    device.record_stream(used, SIDE);
+    driver.submit(SIDE);
+    assert!(device.deallocate(used));
+    let other = device.clone();
+    driver.meanwhile("synchronize_device", move || {
+        assert!(other.deallocate(small));
+    });
+    device.allocate(100 * MIB, S0).expect("what was returned");
+    device.check_consistency().expect("consistent");
+}
