@@ -61,7 +61,7 @@ impl DeviceAllocator {
         state: &mut MutexGuard<'_, State>,
         pool: Option<MempoolId>,
     ) -> Result<usize> {
-        let pools = state.pools_named(pool)?;
+        state.pools_named(pool)?;
         if state.captures > 0 {
             return Err(AllocError::Sleep {
                 what: "no pool can sleep while a graph is captured on device",
@@ -72,12 +72,18 @@ impl DeviceAllocator {
             return Ok(0);
         };
         self.empty(state, MempoolId::DEFAULT, true)?;
-        // From here on they serve nobody.
+        // Meanwhile the pool may have been forgotten, and another have taken its place.
+        let Ok(pools) = state.pools_named(pool) else {
+            return Ok(0);
+        };
+        // From here on they serve nobody, and none is forgotten while pages go.
         state.asleep.extend(&pools);
+        pools.iter().for_each(|&pool| state.pools.hold(pool));
         let (beds, handles): (Vec<Bed>, Vec<PhysicalHandle>) =
             state.backed_pages(&pools).into_iter().unzip();
         let (done, freed, failure) =
             MutexGuard::unlocked(state, || self.clear_beds(driver, &beds, &handles));
+        pools.iter().for_each(|&pool| state.pools.unhold(pool));
         let mut bytes = 0;
         for (at, bed) in beds[..done].iter().enumerate() {
             bytes += bed.size;

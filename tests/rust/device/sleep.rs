@@ -138,3 +138,41 @@ fn each_failing_call_leaves_all_pages_findable() {
         );
     }
 }
+
+/// A pool that nobody uses, with memory, and what happens while the device is waited for to put it to sleep.
+fn sleep_while(
+    happens: impl FnOnce(&DeviceAllocator, &FakeDriver) + Send + 'static,
+) -> (
+    Arc<FakeDriver>,
+    Arc<DeviceAllocator>,
+    Result<usize, AllocError>,
+) {
+    let (driver, device) = device_with(256 * MIB, VIRTUAL);
+    let device = Arc::new(device);
+    device.create_or_incref_pool(POOL, false).unwrap();
+    let addr = pool_address(&device, 40 * MIB);
+    assert!(device.deallocate(addr));
+    let (other, its_driver) = (device.clone(), driver.clone());
+    driver.meanwhile("synchronize_device", move || happens(&other, &its_driver));
+    let slept = device.sleep(Some(POOL));
+    device.check_consistency().unwrap();
+    (driver, device, slept)
+}
+
+#[test]
+fn a_pool_made_in_the_place_of_another_stays_awake() {
+    const NEW: MempoolId = MempoolId {
+        first: 0,
+        second: 2,
+    };
+    let (driver, device, slept) = sleep_while(|other, _| {
+        other.release_pool(POOL).unwrap();
+        other.empty_cache(MempoolId::DEFAULT).unwrap();
+        assert!(!other.has_pool(POOL));
+        other.create_or_incref_pool(NEW, false).unwrap();
+        other.allocate_in(40 * MIB, S0, NEW, None).unwrap();
+    });
+    assert_eq!((slept.unwrap(), device.asleep_bytes()), (0, 0));
+    assert_eq!(driver.mapped_bytes(0), 48 * MIB);
+    device.allocate_in(MIB, S0, NEW, None).unwrap();
+}
