@@ -62,17 +62,13 @@ impl DeviceAllocator {
         pool: Option<MempoolId>,
     ) -> Result<usize> {
         state.pools_named(pool)?;
-        if state.captures > 0 {
-            return Err(AllocError::Sleep {
-                what: "no pool can sleep while a graph is captured on device",
-                device: self.id,
-            });
-        }
+        self.refuse_captures(state)?;
         let Some(driver) = self.driver.virtual_memory() else {
             return Ok(0);
         };
         self.empty(state, MempoolId::DEFAULT, true)?;
-        // Meanwhile the pool may have been forgotten, and another have taken its place.
+        // Meanwhile a capture may have begun, or the pool been forgotten and another have taken its place.
+        self.refuse_captures(state)?;
         let Ok(pools) = state.pools_named(pool) else {
             return Ok(0);
         };
@@ -98,6 +94,16 @@ impl DeviceAllocator {
         state.device_full = false;
         state.forget_awake();
         failure.map_or(Ok(bytes), |error| Err(error.into()))
+    }
+
+    fn refuse_captures(&self, state: &State) -> Result<()> {
+        if state.captures == 0 {
+            return Ok(());
+        }
+        Err(AllocError::Sleep {
+            what: "no pool can sleep while a graph is captured on device",
+            device: self.id,
+        })
     }
 
     /// Unmaps and frees. Returns how many were unmapped, which of those handles were freed, and the failure

@@ -176,3 +176,10 @@ fn a_pool_made_in_the_place_of_another_stays_awake() {
     assert_eq!(driver.mapped_bytes(0), 48 * MIB);
     device.allocate_in(MIB, S0, NEW, None).unwrap();
 }
+
+#[test]
+fn a_capture_that_begins_while_the_device_is_waited_for_is_left_alone() {
+    let (_, device, slept) = sleep_while(|other, _| other.mark_capture_begin());
+    assert!(matches!(slept, Err(AllocError::Sleep { .. })));
+    assert_eq!(device.asleep_bytes(), 0);
+}
