@@ -15,7 +15,7 @@ use crate::block::BlockState;
 use crate::driver::{DriverResult, PhysicalHandle};
 use crate::history::Action;
 use crate::ids::{BlockId, SegmentId, StreamKey};
-use crate::page::LastUse;
+use crate::page::{LastUse, Stale};
 use crate::sync::MutexGuard;
 
 /// Mappings left behind at the most, for each page held: each takes an entry in the device's page table.
@@ -32,6 +32,9 @@ impl Reachable {
         self.handles.contains(&handle)
     }
 }
+
+/// Handles that mappings left behind lead to, and the latest use there.
+pub(super) type LeftBehind = HashMap<PhysicalHandle, LastUse, BuildMix>;
 
 /// Hashes handles, which are addresses or counters: one multiplication is enough.
 #[derive(Debug, Default, Clone)]
@@ -100,6 +103,21 @@ impl State {
             }
         }
         reachable
+    }
+
+    /// What mappings left behind lead to.
+    pub(super) fn left_behind(&self) -> LeftBehind {
+        let mut left = LeftBehind::default();
+        for (_, segment) in self.segments.iter() {
+            let stream = segment.stream;
+            for (_, Stale { handle, tick }) in segment.pages.iter().flat_map(|p| p.stale_pages()) {
+                let used = left.entry(handle).or_insert(LastUse { stream, tick });
+                if used.tick < tick {
+                    *used = LastUse { stream, tick };
+                }
+            }
+        }
+        left
     }
 
     /// Whether pages are left mapped where they were when they move.

@@ -10,6 +10,7 @@
 //! A pool that sleeps serves no request. Blocks in it may be freed.
 
 use super::DeviceAllocator;
+use super::alias::LeftBehind;
 use super::state::State;
 use crate::block::BlockState;
 use crate::driver::{DriverError, PhysicalHandle, VirtualMemory};
@@ -77,8 +78,10 @@ impl DeviceAllocator {
         pools.iter().for_each(|&pool| state.pools.hold(pool));
         let (beds, handles): (Vec<Bed>, Vec<PhysicalHandle>) =
             state.backed_pages(&pools).into_iter().unzip();
+        // Memory that moved here is mapped where it was until its last use there is over.
+        let left = state.left_behind();
         let (done, freed, failure) =
-            MutexGuard::unlocked(state, || self.clear_beds(driver, &beds, &handles));
+            MutexGuard::unlocked(state, || self.clear_beds(driver, &beds, &handles, &left));
         pools.iter().for_each(|&pool| state.pools.unhold(pool));
         let mut bytes = 0;
         for (at, bed) in beds[..done].iter().enumerate() {
@@ -88,7 +91,8 @@ impl DeviceAllocator {
             }
             if !freed[at] {
                 // It can be had again, and freed with the next call that returns idle memory.
-                state.pages.put(bed.size, handles[at], None);
+                let used = left.get(&handles[at]).copied();
+                state.pages.put(bed.size, handles[at], used);
             }
         }
         state.device_full = false;
@@ -106,18 +110,23 @@ impl DeviceAllocator {
         })
     }
 
-    /// Unmaps and frees. Returns how many were unmapped, which of those handles were freed, and the failure
-    /// that ended it.
+    /// Unmaps, and frees what was not left behind elsewhere. Returns how many were unmapped, which of those handles
+    /// were freed, and the failure that ended it.
     fn clear_beds(
         &self,
         driver: &dyn VirtualMemory,
         beds: &[Bed],
         handles: &[PhysicalHandle],
+        left: &LeftBehind,
     ) -> (usize, Vec<bool>, Option<DriverError>) {
         let mut freed = Vec::with_capacity(beds.len());
         for (bed, handle) in beds.iter().zip(handles) {
             if let Err(error) = driver.unmap(self.id, bed.addr) {
                 return (freed.len(), freed, Some(error));
+            }
+            if left.contains_key(handle) {
+                freed.push(false);
+                continue;
             }
             let outcome = driver.free_physical(self.id, *handle);
             freed.push(outcome.is_ok());

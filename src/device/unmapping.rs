@@ -1,7 +1,6 @@
 //! Unmapping idle pages of virtual segments, and returning physical memory and addresses to the driver.
 //! The block being changed is busy, so the driver is called with the lock released.
 
-use std::collections::HashSet;
 use std::ops::Range;
 
 use super::DeviceAllocator;
@@ -142,16 +141,10 @@ impl DeviceAllocator {
                 state.keep_idle(page_size, idle);
                 return Err(error);
             }
-            let left: HashSet<PhysicalHandle> = state
-                .segments
-                .iter()
-                .flat_map(|(_, segment)| segment.pages.iter())
-                .flat_map(|pages| pages.stale_pages())
-                .map(|(_, stale)| stale.handle)
-                .collect();
+            let left = state.left_behind();
             let (mapped, free) = idle
                 .into_iter()
-                .partition(|(handle, _)| left.contains(handle));
+                .partition(|(handle, _)| left.contains_key(handle));
             state.keep_idle(page_size, mapped);
             idle = free;
         }

@@ -183,3 +183,30 @@ fn a_capture_that_begins_while_the_device_is_waited_for_is_left_alone() {
     assert!(matches!(slept, Err(AllocError::Sleep { .. })));
     assert_eq!(device.asleep_bytes(), 0);
 }
+
+#[test]
+fn memory_that_is_still_mapped_elsewhere_stays_until_its_last_use_there() {
+    let (driver, device) = device_with(256 * MIB, VIRTUAL);
+    let device = Arc::new(device);
+    device.create_or_incref_pool(POOL, false).unwrap();
+    let old = device.allocate(200 * MIB, S0).unwrap();
+    driver.set_others(0, 48 * MIB);
+    let (other, its_driver) = (device.clone(), driver.clone());
+    driver.meanwhile("synchronize_device", move || {
+        // Freed under running work, and taken by the pool at another address.
+        its_driver.submit(StreamToken { id: 0, ..SIDE });
+        assert!(other.deallocate(old));
+        pool_address(&other, 200 * MIB);
+    });
+    assert_eq!(device.sleep(Some(POOL)).unwrap(), 208 * MIB);
+    device.check_consistency().unwrap();
+    assert_eq!(device.asleep_bytes(), 208 * MIB);
+    assert!(driver.mapping(0, old).is_some(), "work still runs there");
+    // Nobody gets it before that is over, and with the next wait it goes.
+    assert_eq!(driver.held_virtual(0).0, 26);
+    device.empty_cache(MempoolId::DEFAULT).unwrap();
+    assert_eq!(driver.held_virtual(0).0, 0);
+    device.check_consistency().unwrap();
+    assert_eq!(device.wake_up(None).unwrap(), 208 * MIB);
+    device.check_consistency().unwrap();
+}
