@@ -44,10 +44,12 @@ impl DeviceAllocator {
             if left == Some(0) {
                 break;
             }
-            // Other threads may have taken it meanwhile.
+            // Other threads may have taken it meanwhile, or put it to sleep.
             let block = &state.arena[id];
             let fresh = (tick as u32).wrapping_sub(block.free_since) > u32::MAX / 2;
-            if block.state == crate::block::BlockState::Free && block.addr == addr && !fresh {
+            let asleep = state.is_asleep(state.lists[block.list].pool);
+            let free = block.state == crate::block::BlockState::Free && block.addr == addr;
+            if free && !fresh && !asleep {
                 released += self.unmap_block(state, id, left)?;
             }
         }

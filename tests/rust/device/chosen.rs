@@ -1,5 +1,7 @@
 //! What a thread chose before a call of the driver, and others took meanwhile.
 
+use std::sync::mpsc;
+
 use crate::*;
 use npualloc::driver::OUT_OF_MEMORY_CODE;
 
@@ -72,4 +74,47 @@ fn a_block_that_waits_for_an_event_is_returned_though_others_free_meanwhile() {
     });
     device.allocate(100 * MIB, S0).expect("what was returned");
     device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn pages_that_fell_asleep_are_not_moved() {
+    for returns in [false, true] {
+        let (driver, device) = device_without_aliasing(128 * MIB);
+        let device = Arc::new(device);
+        device.create_or_incref_pool(POOL, false).expect("new");
+        let held = blocks(&device, &[40, 8, 40]);
+        driver.set_others(0, 40 * MIB);
+        let (go, gone) = mpsc::channel();
+        let (started, starts) = mpsc::channel();
+        let (other, its_driver) = (device.clone(), driver.clone());
+        driver.meanwhile("synchronize_device", move || {
+            // Freed too late for this wait to cover it.
+            assert!(other.deallocate(held[0]) && other.deallocate(held[2]));
+            let (chosen, is_chosen) = mpsc::channel();
+            its_driver.meanwhile("unmap", move || {
+                chosen.send(()).expect("somebody waits");
+                gone.recv().expect("goes on");
+            });
+            let thread = std::thread::spawn(move || {
+                if returns {
+                    other.empty_cache(MempoolId::DEFAULT).map(|()| 0)
+                } else {
+                    other.allocate_in(72 * MIB, S0, POOL, None)
+                }
+            });
+            is_chosen.recv().expect("about to unmap one of two blocks");
+            started.send(thread).expect("somebody waits");
+        });
+        let slept = device.sleep(Some(MempoolId::DEFAULT)).expect("works");
+        assert_eq!(slept, 48 * MIB, "but for the block that is being unmapped");
+        go.send(()).expect("waits");
+        let thread = starts.recv().expect("started");
+        let outcome = thread.join().expect("no panic");
+        device.check_consistency().expect("consistent");
+        outcome.expect("works");
+        assert_eq!(device.asleep_bytes(), slept);
+        driver.set_others(0, 0);
+        assert_eq!(device.wake_up(None).expect("works"), slept);
+        device.check_consistency().expect("consistent");
+    }
 }
