@@ -216,3 +216,20 @@ fn after_a_failed_wait_the_block_waits_on() {
     }
     assert!(failures > 0);
 }
+
+#[test]
+fn what_a_capture_uses_is_nobodys_until_it_has_ended() {
+    let (driver, device) = device(GIB);
+    let used = device.allocate(30 * MIB, S0).expect("fits");
+    device.mark_capture_begin();
+    driver.set_capturing(true);
+    device.record_stream(used, SIDE);
+    device.deallocate(used);
+    // Another thread, which does not capture, looks what is over.
+    driver.set_capturing(false);
+    assert_ne!(device.allocate(30 * MIB, S0).expect("fits"), used);
+    device.check_consistency().expect("consistent");
+    device.mark_capture_end().expect("under way");
+    assert_eq!(device.allocate(30 * MIB, S0).expect("fits"), used);
+    device.check_consistency().expect("consistent");
+}
