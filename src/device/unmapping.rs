@@ -84,8 +84,9 @@ impl DeviceAllocator {
                 range.start = range.end - count;
             }
         }
+        let changed = pages.addr_of(range.start)..pages.addr_of(range.end);
         let targets: Vec<(usize, usize)> = range.map(|page| (page, pages.addr_of(page))).collect();
-        state.occupy(id);
+        let busy = state.occupy_part(id, changed);
         let (count, failure) = MutexGuard::unlocked(state, || {
             for (done, (_, addr)) in targets.iter().enumerate() {
                 if let Err(error) = driver.unmap(self.id, *addr) {
@@ -95,8 +96,8 @@ impl DeviceAllocator {
             (targets.len(), None)
         });
         let pages: Vec<usize> = targets[..count].iter().map(|(page, _)| *page).collect();
-        state.note_unmapped(id, &pages);
-        state.settle(id);
+        state.note_unmapped(busy, &pages);
+        state.settle(busy);
         failure.map_or(Ok(count * page_size), Err)
     }
 

@@ -6,6 +6,7 @@ use crate::*;
 use npualloc::driver::OUT_OF_MEMORY_CODE;
 
 const FAILURE: i32 = 507_899;
+const DEFAULT_STREAM: StreamToken = StreamToken { id: 0, ..SIDE };
 
 /// Blocks of `sizes` MiB less the padding, on stream 0.
 fn blocks(device: &DeviceAllocator, sizes: &[usize]) -> Vec<usize> {
@@ -117,4 +118,27 @@ fn pages_that_fell_asleep_are_not_moved() {
         assert_eq!(device.wake_up(None).expect("works"), slept);
         device.check_consistency().expect("consistent");
     }
+}
+
+#[test]
+fn a_block_that_loses_a_page_still_serves_its_list() {
+    let (driver, device) = device_without_aliasing(176 * MIB);
+    let device = Arc::new(device);
+    let held = blocks(&device, &[160, 8]);
+    driver.submit(DEFAULT_STREAM);
+    assert!(device.deallocate(held[0]));
+    driver.set_others(0, 8 * MIB);
+    let other = device.clone();
+    let (sender, served) = mpsc::channel();
+    driver.meanwhile("unmap", move || {
+        sender.send(other.allocate(80 * MIB, S0)).expect("asked");
+        other.check_consistency().expect("consistent");
+    });
+    let moved = device.allocate(7 * MIB, StreamKey(1)).expect("one page");
+    let addr = served.recv().expect("unmapped").expect("20 pages are free");
+    assert!((held[0]..held[0] + 160 * MIB).contains(&addr));
+    device.check_consistency().expect("consistent");
+    assert!(device.deallocate(addr) && device.deallocate(moved) && device.deallocate(held[1]));
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    assert_eq!(driver.held_virtual(0), (0, 0));
 }
