@@ -254,27 +254,23 @@ impl DeviceAllocator {
         }
         let mut blocks = Vec::new();
         let mut unmapped = Vec::new();
-        for (segment, page) in targets {
-            let Some(addr) = state
-                .segments
-                .get(segment)
-                .and_then(|segment| Some(segment.pages.as_ref()?.addr_of(page)))
-            else {
+        for run in targets.chunk_by(|one, next| (one.0, one.1 + 1) == *next) {
+            let (segment, first) = run[0];
+            let pages = state.segments.get(segment).and_then(|s| s.pages.as_ref());
+            let Some(pages) = pages else { continue };
+            let part = pages.addr_of(first)..pages.addr_of(first + run.len());
+            let addrs = part.clone().step_by(pages.page_size());
+            // What another thread is changing stays.
+            let unchanged = |id: &BlockId| part.end <= state.arena[*id].end();
+            let Some(id) = state.unmapped_at(segment, part.start).filter(unchanged) else {
                 continue;
             };
-            // One that another thread is changing stays.
-            match state.unmapped_at(segment, addr) {
-                Some(id) => {
-                    state.occupy(id);
-                    blocks.push(id);
-                }
-                None if blocks.last().is_some_and(|&id: &BlockId| {
-                    let block = &state.arena[id];
-                    block.segment == segment && block.addr <= addr && addr < block.end()
-                }) => {}
-                None => continue,
-            }
-            unmapped.push((segment, page, addr));
+            unmapped.extend(
+                run.iter()
+                    .zip(addrs)
+                    .map(|(&(_, page), addr)| (segment, page, addr)),
+            );
+            blocks.push(state.occupy_part(id, part));
         }
         let (done, failure) = MutexGuard::unlocked(state, || {
             for (done, (_, _, addr)) in unmapped.iter().enumerate() {

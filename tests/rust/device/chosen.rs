@@ -142,3 +142,27 @@ fn a_block_that_loses_a_page_still_serves_its_list() {
     device.empty_cache(MempoolId::DEFAULT).expect("works");
     assert_eq!(driver.held_virtual(0), (0, 0));
 }
+
+#[test]
+fn addresses_beside_mappings_that_go_serve_others_meanwhile() {
+    let (driver, device) = device_with(256 * MIB, "expandable_segments:True");
+    let device = Arc::new(device);
+    device.create_or_incref_pool(POOL, false).expect("new");
+    let held = blocks(&device, &[8, 40]);
+    driver.set_others(0, 208 * MIB);
+    assert!(device.deallocate(held[1]));
+    device
+        .allocate_in(40 * MIB - 4096, S0, POOL, None)
+        .expect("moved");
+    assert_eq!(device.ladder().pages_lent, 5);
+    driver.set_others(0, 0);
+    let ranges = driver.held_virtual(0).1;
+    let other = device.clone();
+    driver.meanwhile("unmap", move || {
+        blocks(&other, &[40]);
+        other.check_consistency().expect("consistent");
+    });
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    assert_eq!(driver.held_virtual(0).1, ranges, "no range more");
+    device.check_consistency().expect("consistent");
+}
