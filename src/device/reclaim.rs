@@ -258,11 +258,12 @@ impl DeviceAllocator {
             None => self.driver.free(self.id, segment.addr),
         });
         state.pools.unhold(segment.pool);
-        if let Err(error) = freed {
+        if freed.is_err() {
             state.restore_segment(&segment, context.as_ref());
-            return Err(error.into());
         }
+        // History may have been switched off meanwhile.
         state.history.bury(context);
+        freed?;
         state.device_full = false;
         Ok(true)
     }

@@ -89,3 +89,36 @@ fn memory_errors_mark_blocks_until_they_are_handed_out_again() {
     );
     assert_eq!(device.is_damaged(1), None);
 }
+
+#[test]
+fn the_context_of_a_segment_that_can_not_be_returned_is_dropped_without_the_lock() {
+    use npualloc::history::{Context, DropContext, RecordContext};
+    use std::sync::mpsc;
+    use std::time::Duration;
+    let (driver, device) = device(GIB);
+    let device = Arc::new(device);
+    let (dropped, drops) = mpsc::channel();
+    let other = device.clone();
+    let drop: DropContext = Arc::new(move |_| {
+        let (device, (got, gets)) = (other.clone(), mpsc::channel());
+        std::thread::spawn(move || got.send(device.has_captures_underway()));
+        let free = gets.recv_timeout(Duration::from_secs(5)).is_ok();
+        dropped.send(free).expect("somebody asks");
+    });
+    device.record_history(true, 100, RecordContext::All);
+    let context = Context::adopt(1, &drop);
+    let addr = device
+        .allocate_in(40 * MIB, S0, MempoolId::DEFAULT, context)
+        .expect("fits");
+    assert!(device.deallocate(addr));
+    let (other, its_driver) = (device.clone(), driver.clone());
+    driver.meanwhile("free", move || {
+        other.record_history(false, 1, RecordContext::Never);
+        its_driver.fail_call(0, 507_899);
+    });
+    device
+        .empty_cache(MempoolId::DEFAULT)
+        .expect_err("the driver refuses");
+    assert_eq!(drops.recv(), Ok(true), "the device's lock was free");
+    device.check_consistency().expect("consistent");
+}
