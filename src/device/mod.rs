@@ -32,6 +32,7 @@ mod sizing;
 mod sleep;
 mod snapshot;
 mod state;
+mod transit;
 mod transitions;
 mod unmapping;
 mod virtual_blocks;

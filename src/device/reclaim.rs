@@ -253,10 +253,12 @@ impl DeviceAllocator {
             .map(|pool| pool.id);
         // The pool must be there if the segment has to come back.
         state.pools.hold(segment.pool);
+        state.leaving += segment.size;
         let freed = MutexGuard::unlocked(state, || match pool {
             Some(pool) => self.driver.pool_free(self.id, pool, segment.addr),
             None => self.driver.free(self.id, segment.addr),
         });
+        state.leaving -= segment.size;
         state.pools.unhold(segment.pool);
         if freed.is_err() {
             state.restore_segment(&segment, context.as_ref());

@@ -80,8 +80,11 @@ impl DeviceAllocator {
             state.backed_pages(&pools).into_iter().unzip();
         // Memory that moved here is mapped where it was until its last use there is over.
         let left = state.left_behind();
+        let leaving: usize = beds.iter().map(|bed| bed.size).sum();
+        state.leaving += leaving;
         let (done, freed, failure) =
             MutexGuard::unlocked(state, || self.clear_beds(driver, &beds, &handles, &left));
+        state.leaving -= leaving;
         pools.iter().for_each(|&pool| state.pools.unhold(pool));
         let mut bytes = 0;
         for (at, bed) in beds[..done].iter().enumerate() {

@@ -154,6 +154,7 @@ impl DeviceAllocator {
         let count = idle.len();
         let mut failed = Vec::new();
         let mut failure = None;
+        state.leaving += count * page_size;
         MutexGuard::unlocked(state, || {
             for (handle, used) in idle {
                 if let Err(error) = driver.free_physical(self.id, handle) {
@@ -162,6 +163,7 @@ impl DeviceAllocator {
                 }
             }
         });
+        state.leaving -= count * page_size;
         let freed = (count - failed.len()) * page_size;
         if freed > 0 {
             state.device_full = false;

@@ -13,6 +13,7 @@ mod records;
 mod sleep;
 mod streams;
 mod traffic;
+mod transit;
 mod virtual_segments;
 
 use std::sync::Arc;
