@@ -32,22 +32,14 @@ impl DeviceAllocator {
     /// is in use. Returns the bytes that sleep now, 0 for a pool that sleeps already. After a failure what
     /// was not reached stays awake.
     pub fn sleep(&self, pool: Option<MempoolId>) -> Result<usize> {
-        let _alone = self.exclusive.lock();
-        let mut state = self.state.lock();
-        let outcome = self.lay_down(&mut state, pool);
-        self.unlock(state);
-        outcome
+        self.alone(|state| self.lay_down(state, pool))
     }
 
     /// Gives memory to every page of a pool, or of the device, that sleeps. Returns the bytes. Where memory
     /// is short, idle memory of others is returned first; after a failure the rest sleeps on, and the call
     /// can be repeated.
     pub fn wake_up(&self, pool: Option<MempoolId>) -> Result<usize> {
-        let _alone = self.exclusive.lock();
-        let mut state = self.state.lock();
-        let outcome = self.get_up(&mut state, pool);
-        self.unlock(state);
-        outcome
+        self.alone(|state| self.get_up(state, pool))
     }
 
     /// Bytes of pages that sleep.
@@ -55,6 +47,18 @@ impl DeviceAllocator {
         let state = self.state.lock();
         let tables = state.segments.iter().filter_map(|(_, s)| s.pages.as_ref());
         tables.map(|pages| pages.asleep() * pages.page_size()).sum()
+    }
+
+    /// One thread at a time. Contexts are let go without any lock, as by [`Self::unlock`].
+    fn alone<T>(&self, work: impl FnOnce(&mut MutexGuard<'_, State>) -> T) -> T {
+        let alone = self.exclusive.lock();
+        let mut state = self.state.lock();
+        let outcome = work(&mut state);
+        let graveyard = state.history.take_graveyard();
+        drop(state);
+        drop(alone);
+        drop(graveyard);
+        outcome
     }
 
     fn lay_down(
