@@ -99,6 +99,7 @@ impl DeviceAllocator {
             if !freed[at] {
                 // It can be had again, and freed with the next call that returns idle memory.
                 let used = left.get(&handles[at]).copied();
+                let used = used.filter(|used| !state.fences.passed(*used));
                 state.pages.put(bed.size, handles[at], used);
             }
         }
