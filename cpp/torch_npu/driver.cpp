@@ -273,8 +273,10 @@ std::int32_t reserve_address_fn(void*, std::int32_t device, std::size_t bytes,
 std::int32_t release_address_fn(void*, std::int32_t device, std::uintptr_t addr) {
   return while_up([&] {
     const DeviceScope scope(device);
+    // Before the driver has the range back: then another thread may be given it.
+    const std::size_t bytes = hccl_mirror().released(device, addr);
     const acl::Code code = api().release_address(pointer(addr));
-    if (code == acl::kSuccess) hccl_mirror().released(device, addr);
+    if (code != acl::kSuccess && bytes != 0) hccl_mirror().reserved(device, addr, bytes);
     return code;
   });
 }

@@ -31,7 +31,7 @@ void set_range(HcclComm comm, std::uintptr_t range, std::size_t bytes) {
                    "HcclCommSetMemoryRange");
 }
 
-// The driver has taken the memory back already, so there is nothing to undo: failures are warnings.
+// The memory goes whatever HCCL says: failures are warnings.
 void forget(HcclComm comm, std::uintptr_t addr, const char* name) {
   using Function = HcclResult (*)(HcclComm, void*);
   const HcclResult result = hccl_function<Function>(name)(comm, pointer(addr));
@@ -55,11 +55,15 @@ void HcclMirror::reserved(int device, std::uintptr_t range, std::size_t bytes) {
   state.ranges[range] = bytes;
 }
 
-void HcclMirror::released(int device, std::uintptr_t range) {
+std::size_t HcclMirror::released(int device, std::uintptr_t range) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Device& state = devices_[device];
-  if (state.ranges.erase(range) != 0 && state.comm != nullptr)
-    forget(state.comm, range, "HcclCommUnsetMemoryRange");
+  const auto found = state.ranges.find(range);
+  if (found == state.ranges.end()) return 0;
+  const std::size_t bytes = found->second;
+  state.ranges.erase(found);
+  if (state.comm != nullptr) forget(state.comm, range, "HcclCommUnsetMemoryRange");
+  return bytes;
 }
 
 void HcclMirror::mapped(int device, std::uintptr_t page, std::size_t bytes, std::uintptr_t handle) {

@@ -15,9 +15,11 @@ namespace npualloc::torch_npu_plugin {
 // has one. Thread-safe. Failures of HCCL are c10::Error.
 class HcclMirror {
  public:
-  // To be called after the driver reserved or mapped, and after it released or unmapped.
+  // To be called after the driver reserved, mapped or unmapped, and before it releases: a range
+  // that it has back may be somebody else's. `released` returns the bytes that were reserved, 0 for
+  // a range that is not known.
   void reserved(int device, std::uintptr_t range, std::size_t bytes);
-  void released(int device, std::uintptr_t range);
+  std::size_t released(int device, std::uintptr_t range);
   void mapped(int device, std::uintptr_t page, std::size_t bytes, std::uintptr_t handle);
   void unmapped(int device, std::uintptr_t page);
 

@@ -15,7 +15,7 @@ use crate::block::BlockState;
 use crate::driver::{DriverResult, PhysicalHandle};
 use crate::history::Action;
 use crate::ids::{BlockId, SegmentId, StreamKey};
-use crate::page::LastUse;
+use crate::page::{LastUse, Stale};
 use crate::sync::MutexGuard;
 
 /// Mappings left behind at the most, for each page held: each takes an entry in the device's page table.
@@ -32,6 +32,9 @@ impl Reachable {
         self.handles.contains(&handle)
     }
 }
+
+/// Handles that mappings left behind lead to, and the latest use there.
+pub(super) type LeftBehind = HashMap<PhysicalHandle, LastUse, BuildMix>;
 
 /// Hashes handles, which are addresses or counters: one multiplication is enough.
 #[derive(Debug, Default, Clone)]
@@ -100,6 +103,21 @@ impl State {
             }
         }
         reachable
+    }
+
+    /// What mappings left behind lead to.
+    pub(super) fn left_behind(&self) -> LeftBehind {
+        let mut left = LeftBehind::default();
+        for (_, segment) in self.segments.iter() {
+            let stream = segment.stream;
+            for (_, Stale { handle, tick }) in segment.pages.iter().flat_map(|p| p.stale_pages()) {
+                let used = left.entry(handle).or_insert(LastUse { stream, tick });
+                if used.tick < tick {
+                    *used = LastUse { stream, tick };
+                }
+            }
+        }
+        left
     }
 
     /// Whether pages are left mapped where they were when they move.
@@ -236,27 +254,23 @@ impl DeviceAllocator {
         }
         let mut blocks = Vec::new();
         let mut unmapped = Vec::new();
-        for (segment, page) in targets {
-            let Some(addr) = state
-                .segments
-                .get(segment)
-                .and_then(|segment| Some(segment.pages.as_ref()?.addr_of(page)))
-            else {
+        for run in targets.chunk_by(|one, next| (one.0, one.1 + 1) == *next) {
+            let (segment, first) = run[0];
+            let pages = state.segments.get(segment).and_then(|s| s.pages.as_ref());
+            let Some(pages) = pages else { continue };
+            let part = pages.addr_of(first)..pages.addr_of(first + run.len());
+            let addrs = part.clone().step_by(pages.page_size());
+            // What another thread is changing stays.
+            let unchanged = |id: &BlockId| part.end <= state.arena[*id].end();
+            let Some(id) = state.unmapped_at(segment, part.start).filter(unchanged) else {
                 continue;
             };
-            // One that another thread is changing stays.
-            match state.unmapped_at(segment, addr) {
-                Some(id) => {
-                    state.occupy(id);
-                    blocks.push(id);
-                }
-                None if blocks.last().is_some_and(|&id: &BlockId| {
-                    let block = &state.arena[id];
-                    block.segment == segment && block.addr <= addr && addr < block.end()
-                }) => {}
-                None => continue,
-            }
-            unmapped.push((segment, page, addr));
+            unmapped.extend(
+                run.iter()
+                    .zip(addrs)
+                    .map(|(&(_, page), addr)| (segment, page, addr)),
+            );
+            blocks.push(state.occupy_part(id, part));
         }
         let (done, failure) = MutexGuard::unlocked(state, || {
             for (done, (_, _, addr)) in unmapped.iter().enumerate() {

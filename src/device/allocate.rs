@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::DeviceAllocator;
 use super::state::{Request, State};
+use super::transit::NAPS;
 use crate::config::Rung;
 use crate::driver::{DriverResult, OUT_OF_MEMORY_CODE};
 use crate::error::{AllocError, Result};
@@ -156,7 +157,7 @@ impl DeviceAllocator {
         }
     }
 
-    /// Climbs once more when another request gave back what was missing.
+    /// Climbs once more when another thread may have given back what was missing, and waits for one that has it.
     fn climb_again(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -164,9 +165,11 @@ impl DeviceAllocator {
         context: &Option<Arc<Context>>,
         attempt: &mut Attempt,
     ) -> Climbed {
+        let mut naps = NAPS;
         for _ in 1..ATTEMPTS {
             let outcome = self.climb(state, request, context, attempt);
-            if !attempt.missed || !matches!(outcome, Ok(Err((Refusal::Full, _)))) {
+            let full = matches!(outcome, Ok(Err((Refusal::Full, _))));
+            if !full || !(self.await_transit(state, &mut naps) || attempt.missed) {
                 return outcome;
             }
             *attempt = Attempt::default();
@@ -192,10 +195,10 @@ impl DeviceAllocator {
         let size = state.settings.allocation_size(request.size);
         macro_rules! try_growth {
             ($rung:ident) => {
-                let before = state.failed_growths;
+                let (before, moves) = (state.failed_growths, state.is_memory_in_transit());
                 let outcome = self.grow_any(state, request, size, context);
                 if !matches!(outcome, Ok(Ok(_))) {
-                    attempt.missed = state.failed_growths != before;
+                    attempt.missed = moves || state.failed_growths != before;
                     state.failed_growths += 1;
                 }
                 match outcome? {

@@ -117,10 +117,23 @@ impl State {
             .map(|(id, _)| id)
     }
 
-    /// For each block of a checkpoint the segment that holds it; an error when one is not there.
+    /// For each block of a checkpoint the segment that holds it; an error when one is not there, or another thread
+    /// is changing its pages.
     fn places_of(&self, pool: PoolId, checkpoint: &Checkpoint) -> Result<Vec<SegmentId>> {
         let mut cover: HashMap<usize, SegmentId> = HashMap::new();
+        let busy: Vec<BlockId> = self.blocks_of(pool, BlockState::Busy).collect();
         for saved in &checkpoint.blocks {
+            let changing = |id: &BlockId| {
+                let block = &self.arena[*id];
+                block.addr < saved.addr + saved.size && saved.addr < block.end()
+            };
+            if busy.iter().any(changing) {
+                let what = "another thread is changing a checkpointed block's memory in pool";
+                return Err(AllocError::PoolState {
+                    what,
+                    pool: checkpoint.pool,
+                });
+            }
             let holder = self.segments.iter().find(|(_, segment)| {
                 segment.pool == pool
                     && segment.addr <= saved.addr

@@ -72,11 +72,12 @@ impl State {
         self.arena.is_unmapped(block.prev) || self.arena.is_unmapped(block.next)
     }
 
-    /// Whether a donor is what it was before the lock was released.
+    /// Whether a donor is what it was before the lock was released, and awake.
     pub(super) fn is_unchanged(&self, donor: &Donor) -> bool {
         let block = &self.arena[donor.block];
         block.state == BlockState::Free
             && block.addr == donor.addr
+            && !self.is_asleep(self.lists[block.list].pool)
             && self.freed_at(donor.block) <= donor.freed
     }
 

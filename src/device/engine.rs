@@ -18,7 +18,7 @@ impl DeviceAllocator {
     /// segments serve requests until it is tried again.
     #[cold]
     pub(super) fn choose_engine(&self) {
-        let _choosing = self.exclusive.lock();
+        let _choosing = self.trying.lock();
         let mut state = self.state.lock();
         if state.engine_open {
             self.probe_mapping(&mut state);

@@ -5,6 +5,7 @@ use super::DeviceAllocator;
 use super::state::{Request, State};
 use crate::config::{ExpandableSegments, Rung};
 use crate::driver::{DriverError, DriverResult, PhysicalHandle, UNSUPPORTED_CODE};
+use crate::ids::StreamKey;
 use crate::page::LastUse;
 use crate::sync::MutexGuard;
 
@@ -41,6 +42,12 @@ impl State {
     /// Whether a request takes memory away from elsewhere, as no more is to be obtained.
     pub(super) fn moves_memory(&self, request: &Request) -> bool {
         self.is_full(request) || self.room_to_grow(request) < request.size
+    }
+
+    /// Whether a thread that does not capture may record events on a stream for a request. Another thread may capture
+    /// any but the request's own, and the event would become part of the graph.
+    fn may_wait_for(&self, stream: StreamKey, request: &Request) -> bool {
+        self.captures == 0 || stream == request.stream
     }
 
     /// Whether there is no more to be obtained.
@@ -152,7 +159,7 @@ impl DeviceAllocator {
         }
         // The device may have room again.
         if got.missing() > 0 {
-            self.free_other_sizes(state, got.page_size, got.missing() * got.page_size)?;
+            self.free_other_sizes(state, request, got.page_size, got.missing() * got.page_size)?;
             self.obtain(state, got, usize::MAX)?;
         }
         if !capturing {
@@ -278,6 +285,7 @@ impl DeviceAllocator {
         let mut donors = state.donors();
         donors.retain(|donor| {
             donor.page_size == got.page_size
+                && state.may_wait_for(donor.stream, request)
                 && donor.freed > state.fences.completed(donor.stream)
                 && !state.fences.is_blind(donor.stream)
         });
@@ -309,6 +317,7 @@ impl DeviceAllocator {
     fn free_other_sizes(
         &self,
         state: &mut MutexGuard<'_, State>,
+        request: &Request,
         page_size: usize,
         bytes: usize,
     ) -> DriverResult<()> {
@@ -320,7 +329,7 @@ impl DeviceAllocator {
                 break;
             }
             if donor.freed > state.fences.completed(donor.stream) {
-                if self.in_capture(state) {
+                if self.in_capture(state) || !state.may_wait_for(donor.stream, request) {
                     continue;
                 }
                 match self.wait_for(state, donor.stream, donor.freed) {

@@ -8,7 +8,7 @@ use super::alias::Reachable;
 use super::allocate::Refusal;
 use super::gather::Gathered;
 use super::state::{Request, State};
-use super::window::WAIT;
+use super::window::{WAIT, Windows};
 use crate::driver::{DriverError, DriverResult, PhysicalHandle, StreamToken, UNSUPPORTED_CODE};
 use crate::error::Result;
 use crate::history::{Action, Context};
@@ -62,12 +62,8 @@ impl DeviceAllocator {
         (calls > WAIT).then_some(found)
     }
 
-    fn map_window(
-        &self,
-        state: &mut MutexGuard<'_, State>,
-        request: &Request,
-        context: &Option<Arc<Context>>,
-    ) -> Result<std::result::Result<usize, Refusal>> {
+    /// The windows of a request, by what is mapped and over now.
+    fn find_windows(&self, state: &mut State, request: &Request) -> Windows {
         let capturing = self.in_capture(state);
         if !capturing && state.stale > 0 {
             self.poll_fences(state);
@@ -80,12 +76,21 @@ impl DeviceAllocator {
             state.reachable(request)
         };
         let waits = !capturing && !state.fences.is_blind(request.stream);
-        let mut windows = state.find_windows(request, &reachable, waits);
+        state.find_windows(request, &reachable, waits)
+    }
+
+    fn map_window(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        request: &Request,
+        context: &Option<Arc<Context>>,
+    ) -> Result<std::result::Result<usize, Refusal>> {
+        let mut windows = self.find_windows(state, request);
         if windows.dense.is_none() {
             if !self.reserve(state, request)? {
                 return Ok(Err(Refusal::Full));
             }
-            windows = state.find_windows(request, &reachable, waits);
+            windows = self.find_windows(state, request);
         }
         let Some(mut window) = windows.dense else {
             return Ok(Err(Refusal::Full));
@@ -97,10 +102,14 @@ impl DeviceAllocator {
             if !window.apart
                 && window.pages * 2 > whole
                 && state.lists[request.list].ranges < MAX_RANGES
-                && self.reserve(state, request)?
             {
-                let moved = state.find_windows(request, &reachable, waits).moved;
-                window = moved.unwrap_or(window);
+                // What is there does where the driver refuses; but others may have taken it while it was asked.
+                let _ = self.reserve(state, request);
+                windows = self.find_windows(state, request);
+                let Some(found) = windows.moved.or(windows.dense) else {
+                    return Ok(Err(Refusal::Full));
+                };
+                window = found;
             }
         }
         let busy = state.occupy_window(&window);

@@ -32,6 +32,7 @@ mod sizing;
 mod sleep;
 mod snapshot;
 mod state;
+mod transit;
 mod transitions;
 mod unmapping;
 mod virtual_blocks;
@@ -65,8 +66,11 @@ pub struct DeviceAllocator {
     /// Added to every request before rounding, bytes.
     pad: usize,
     state: Mutex<State>,
-    /// Held by the thread that tries the driver, or puts pools to sleep, or wakes them; taken before `state`.
+    /// Held by the thread that puts pools to sleep, or wakes them; taken before `state`.
     exclusive: BlockingMutex<()>,
+    /// Held by the thread that tries the driver; taken before `state`, and by threads that may hold the Python
+    /// interpreter's lock: its holder waits for no work of the device.
+    trying: BlockingMutex<()>,
     prefetcher: Prefetcher,
     exiting: AtomicBool,
 }
@@ -87,6 +91,7 @@ impl DeviceAllocator {
             pad,
             state: Mutex::new(State::new(settings)),
             exclusive: BlockingMutex::new(()),
+            trying: BlockingMutex::new(()),
             prefetcher: Prefetcher::default(),
             exiting: AtomicBool::new(false),
         };

@@ -9,7 +9,8 @@ use crate::ids::{MempoolId, PoolId};
 
 impl DeviceAllocator {
     /// Makes the pool with one user, or adds a user to it. `external`: its memory comes from an
-    /// allocator of its own, which only a new pool can have.
+    /// allocator of its own, which only a new pool can have. A capture into the pool may begin at once, before
+    /// [`Self::mark_capture_begin`] tells of it: what is being obtained ahead is waited for.
     pub fn create_or_incref_pool(&self, id: MempoolId, external: bool) -> Result<()> {
         if id == MempoolId::DEFAULT {
             return Err(AllocError::PoolState {
@@ -18,6 +19,7 @@ impl DeviceAllocator {
             });
         }
         let mut state = self.state.lock();
+        self.settle_prefetched(&mut state);
         let Some(pool) = state.pools.find(id) else {
             state.pools.create(id, external);
             return Ok(());

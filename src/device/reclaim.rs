@@ -110,11 +110,14 @@ impl DeviceAllocator {
     /// Waits for the device and reaps the events of the pools concerned.
     fn settle_device(&self, state: &mut MutexGuard<'_, State>, pool: MempoolId) -> Result<Settled> {
         self.settle_prefetched(state);
+        let everything = pool == MempoolId::DEFAULT;
+        // Blocks whose events can be waited for return first: what returns after the clock was read counts as idle
+        // since then.
+        self.reap_settled(state, pool, None)?;
         // Only what was idle before the wait is known to be out of use after it: work submitted by
         // other threads meanwhile may still run on what they freed. What became idle since then has a
         // later tick and stays.
         let tick = state.tick;
-        let everything = pool == MempoolId::DEFAULT;
         MutexGuard::unlocked(state, || {
             self.driver.synchronize_device(self.id)?;
             if everything {
@@ -124,17 +127,30 @@ impl DeviceAllocator {
             }
         })?;
         state.fences.complete_all(tick);
+        self.reap_settled(state, pool, Some(tick))?;
         let capturing = self.in_capture(state);
-        let only = state.pools.find(pool);
-        if !capturing && (everything || only.is_some()) {
-            self.fence_deferred(state);
-            self.drain_events(state, Some(tick), only)?;
-        }
         Ok(Settled {
             tick,
             pool,
             capturing,
         })
+    }
+
+    /// Waits for the events of a pool's blocks (the default one stands for all), and returns the blocks; with the tick
+    /// up to which the device was waited for, also those without an event. Nothing while the calling thread captures.
+    fn reap_settled(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        pool: MempoolId,
+        tick: Option<u64>,
+    ) -> Result<()> {
+        let only = state.pools.find(pool);
+        let concerned = pool == MempoolId::DEFAULT || only.is_some();
+        if !concerned || self.in_capture(state) {
+            return Ok(());
+        }
+        self.fence_deferred(state);
+        self.drain_events(state, tick, only)
     }
 
     /// Returns idle fixed segments, oldest first: until `enough` bytes went back, or all of them.
@@ -237,16 +253,19 @@ impl DeviceAllocator {
             .map(|pool| pool.id);
         // The pool must be there if the segment has to come back.
         state.pools.hold(segment.pool);
+        state.leaving += segment.size;
         let freed = MutexGuard::unlocked(state, || match pool {
             Some(pool) => self.driver.pool_free(self.id, pool, segment.addr),
             None => self.driver.free(self.id, segment.addr),
         });
+        state.leaving -= segment.size;
         state.pools.unhold(segment.pool);
-        if let Err(error) = freed {
+        if freed.is_err() {
             state.restore_segment(&segment, context.as_ref());
-            return Err(error.into());
         }
+        // History may have been switched off meanwhile.
         state.history.bury(context);
+        freed?;
         state.device_full = false;
         Ok(true)
     }

@@ -10,6 +10,7 @@
 //! A pool that sleeps serves no request. Blocks in it may be freed.
 
 use super::DeviceAllocator;
+use super::alias::LeftBehind;
 use super::state::State;
 use crate::block::BlockState;
 use crate::driver::{DriverError, PhysicalHandle, VirtualMemory};
@@ -31,22 +32,14 @@ impl DeviceAllocator {
     /// is in use. Returns the bytes that sleep now, 0 for a pool that sleeps already. After a failure what
     /// was not reached stays awake.
     pub fn sleep(&self, pool: Option<MempoolId>) -> Result<usize> {
-        let _alone = self.exclusive.lock();
-        let mut state = self.state.lock();
-        let outcome = self.lay_down(&mut state, pool);
-        self.unlock(state);
-        outcome
+        self.alone(|state| self.lay_down(state, pool))
     }
 
     /// Gives memory to every page of a pool, or of the device, that sleeps. Returns the bytes. Where memory
     /// is short, idle memory of others is returned first; after a failure the rest sleeps on, and the call
     /// can be repeated.
     pub fn wake_up(&self, pool: Option<MempoolId>) -> Result<usize> {
-        let _alone = self.exclusive.lock();
-        let mut state = self.state.lock();
-        let outcome = self.get_up(&mut state, pool);
-        self.unlock(state);
-        outcome
+        self.alone(|state| self.get_up(state, pool))
     }
 
     /// Bytes of pages that sleep.
@@ -56,28 +49,47 @@ impl DeviceAllocator {
         tables.map(|pages| pages.asleep() * pages.page_size()).sum()
     }
 
+    /// One thread at a time. Contexts are let go without any lock, as by [`Self::unlock`].
+    fn alone<T>(&self, work: impl FnOnce(&mut MutexGuard<'_, State>) -> T) -> T {
+        let alone = self.exclusive.lock();
+        let mut state = self.state.lock();
+        let outcome = work(&mut state);
+        let graveyard = state.history.take_graveyard();
+        drop(state);
+        drop(alone);
+        drop(graveyard);
+        outcome
+    }
+
     fn lay_down(
         &self,
         state: &mut MutexGuard<'_, State>,
         pool: Option<MempoolId>,
     ) -> Result<usize> {
-        let pools = state.pools_named(pool)?;
-        if state.captures > 0 {
-            return Err(AllocError::Sleep {
-                what: "no pool can sleep while a graph is captured on device",
-                device: self.id,
-            });
-        }
+        state.pools_named(pool)?;
+        self.refuse_captures(state)?;
         let Some(driver) = self.driver.virtual_memory() else {
             return Ok(0);
         };
         self.empty(state, MempoolId::DEFAULT, true)?;
-        // From here on they serve nobody.
+        // Meanwhile a capture may have begun, or the pool been forgotten and another have taken its place.
+        self.refuse_captures(state)?;
+        let Ok(pools) = state.pools_named(pool) else {
+            return Ok(0);
+        };
+        // From here on they serve nobody, and none is forgotten while pages go.
         state.asleep.extend(&pools);
+        pools.iter().for_each(|&pool| state.pools.hold(pool));
         let (beds, handles): (Vec<Bed>, Vec<PhysicalHandle>) =
             state.backed_pages(&pools).into_iter().unzip();
+        // Memory that moved here is mapped where it was until its last use there is over.
+        let left = state.left_behind();
+        let leaving: usize = beds.iter().map(|bed| bed.size).sum();
+        state.leaving += leaving;
         let (done, freed, failure) =
-            MutexGuard::unlocked(state, || self.clear_beds(driver, &beds, &handles));
+            MutexGuard::unlocked(state, || self.clear_beds(driver, &beds, &handles, &left));
+        state.leaving -= leaving;
+        pools.iter().for_each(|&pool| state.pools.unhold(pool));
         let mut bytes = 0;
         for (at, bed) in beds[..done].iter().enumerate() {
             bytes += bed.size;
@@ -86,7 +98,9 @@ impl DeviceAllocator {
             }
             if !freed[at] {
                 // It can be had again, and freed with the next call that returns idle memory.
-                state.pages.put(bed.size, handles[at], None);
+                let used = left.get(&handles[at]).copied();
+                let used = used.filter(|used| !state.fences.passed(*used));
+                state.pages.put(bed.size, handles[at], used);
             }
         }
         state.device_full = false;
@@ -94,18 +108,33 @@ impl DeviceAllocator {
         failure.map_or(Ok(bytes), |error| Err(error.into()))
     }
 
-    /// Unmaps and frees. Returns how many were unmapped, which of those handles were freed, and the failure
-    /// that ended it.
+    fn refuse_captures(&self, state: &State) -> Result<()> {
+        if state.captures == 0 {
+            return Ok(());
+        }
+        Err(AllocError::Sleep {
+            what: "no pool can sleep while a graph is captured on device",
+            device: self.id,
+        })
+    }
+
+    /// Unmaps, and frees what was not left behind elsewhere. Returns how many were unmapped, which of those handles
+    /// were freed, and the failure that ended it.
     fn clear_beds(
         &self,
         driver: &dyn VirtualMemory,
         beds: &[Bed],
         handles: &[PhysicalHandle],
+        left: &LeftBehind,
     ) -> (usize, Vec<bool>, Option<DriverError>) {
         let mut freed = Vec::with_capacity(beds.len());
         for (bed, handle) in beds.iter().zip(handles) {
             if let Err(error) = driver.unmap(self.id, bed.addr) {
                 return (freed.len(), freed, Some(error));
+            }
+            if left.contains_key(handle) {
+                freed.push(false);
+                continue;
             }
             let outcome = driver.free_physical(self.id, *handle);
             freed.push(outcome.is_ok());

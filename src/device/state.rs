@@ -107,6 +107,8 @@ pub(super) struct State {
     /// Counts frees: the clock of the device. A segment idle since tick t holds no work submitted
     /// after t; garbage collection takes it for age.
     pub tick: u64,
+    /// Bytes that threads are giving back to the driver right now.
+    pub leaving: usize,
 }
 
 /// A request on its way through the allocator.
@@ -168,6 +170,7 @@ impl State {
             busy: 0,
             detached: 0,
             tick: 0,
+            leaving: 0,
         }
     }
 

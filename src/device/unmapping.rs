@@ -1,7 +1,6 @@
 //! Unmapping idle pages of virtual segments, and returning physical memory and addresses to the driver.
 //! The block being changed is busy, so the driver is called with the lock released.
 
-use std::collections::HashSet;
 use std::ops::Range;
 
 use super::DeviceAllocator;
@@ -45,10 +44,12 @@ impl DeviceAllocator {
             if left == Some(0) {
                 break;
             }
-            // Other threads may have taken it meanwhile.
+            // Other threads may have taken it meanwhile, or put it to sleep.
             let block = &state.arena[id];
             let fresh = (tick as u32).wrapping_sub(block.free_since) > u32::MAX / 2;
-            if block.state == crate::block::BlockState::Free && block.addr == addr && !fresh {
+            let asleep = state.is_asleep(state.lists[block.list].pool);
+            let free = block.state == crate::block::BlockState::Free && block.addr == addr;
+            if free && !fresh && !asleep {
                 released += self.unmap_block(state, id, left)?;
             }
         }
@@ -83,8 +84,9 @@ impl DeviceAllocator {
                 range.start = range.end - count;
             }
         }
+        let changed = pages.addr_of(range.start)..pages.addr_of(range.end);
         let targets: Vec<(usize, usize)> = range.map(|page| (page, pages.addr_of(page))).collect();
-        state.occupy(id);
+        let busy = state.occupy_part(id, changed);
         let (count, failure) = MutexGuard::unlocked(state, || {
             for (done, (_, addr)) in targets.iter().enumerate() {
                 if let Err(error) = driver.unmap(self.id, *addr) {
@@ -94,8 +96,8 @@ impl DeviceAllocator {
             (targets.len(), None)
         });
         let pages: Vec<usize> = targets[..count].iter().map(|(page, _)| *page).collect();
-        state.note_unmapped(id, &pages);
-        state.settle(id);
+        state.note_unmapped(busy, &pages);
+        state.settle(busy);
         failure.map_or(Ok(count * page_size), Err)
     }
 
@@ -142,22 +144,17 @@ impl DeviceAllocator {
                 state.keep_idle(page_size, idle);
                 return Err(error);
             }
-            let left: HashSet<PhysicalHandle> = state
-                .segments
-                .iter()
-                .flat_map(|(_, segment)| segment.pages.iter())
-                .flat_map(|pages| pages.stale_pages())
-                .map(|(_, stale)| stale.handle)
-                .collect();
+            let left = state.left_behind();
             let (mapped, free) = idle
                 .into_iter()
-                .partition(|(handle, _)| left.contains(handle));
+                .partition(|(handle, _)| left.contains_key(handle));
             state.keep_idle(page_size, mapped);
             idle = free;
         }
         let count = idle.len();
         let mut failed = Vec::new();
         let mut failure = None;
+        state.leaving += count * page_size;
         MutexGuard::unlocked(state, || {
             for (handle, used) in idle {
                 if let Err(error) = driver.free_physical(self.id, handle) {
@@ -166,6 +163,7 @@ impl DeviceAllocator {
                 }
             }
         });
+        state.leaving -= count * page_size;
         let freed = (count - failed.len()) * page_size;
         if freed > 0 {
             state.device_full = false;

@@ -9,6 +9,7 @@
 //! An unmapped block starts and ends at page boundaries. A run of free and unmapped neighbours can serve
 //! a request once its unmapped pages are mapped.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::state::{Request, State};
@@ -184,6 +185,30 @@ impl State {
         }
         self.arena[id].state = BlockState::Busy;
         self.busy += 1;
+    }
+
+    /// Marks part of a free or unmapped block busy, of an unmapped one whole pages; what is left on either side serves
+    /// requests meanwhile.
+    pub fn occupy_part(&mut self, id: BlockId, part: Range<usize>) -> BlockId {
+        self.occupy(id);
+        let since = self.arena[id].free_since;
+        let offset = part.start - self.arena[id].addr;
+        if offset > 0 {
+            let left = self.split_front(id, offset);
+            self.arena[left].state = BlockState::Busy;
+            self.arena[left].free_since = since;
+            self.busy += 1;
+            self.settle(left);
+        }
+        if part.end == self.arena[id].end() {
+            return id;
+        }
+        let busy = self.split_front(id, part.len());
+        self.arena[busy].state = BlockState::Busy;
+        self.arena[busy].free_since = since;
+        self.busy += 1;
+        self.settle(id);
+        busy
     }
 
     /// Ends a busy block: what the page table says is mapped becomes free, the rest unmapped; each part

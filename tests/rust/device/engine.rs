@@ -172,3 +172,21 @@ fn a_request_beyond_any_device_is_out_of_memory_and_changes_nothing() {
         "virtual segments as before"
     );
 }
+
+#[test]
+fn the_driver_is_tried_while_another_thread_puts_memory_to_sleep() {
+    let driver = driver();
+    let device = Arc::new(probing("", &driver));
+    let (served, serves) = std::sync::mpsc::channel();
+    let other = device.clone();
+    driver.meanwhile("synchronize_device", move || {
+        let (got, gets) = std::sync::mpsc::channel();
+        std::thread::spawn(move || got.send(other.allocate(MIB, S0).is_ok()));
+        // What the device is waited for may depend on this allocation.
+        let answer = gets.recv_timeout(std::time::Duration::from_secs(5));
+        served.send(answer).expect("somebody asks");
+    });
+    device.sleep(None).unwrap();
+    assert_eq!(serves.recv(), Ok(Ok(true)));
+    device.check_consistency().unwrap();
+}

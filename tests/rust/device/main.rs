@@ -2,6 +2,7 @@
 //! and the driver.
 
 mod blocks;
+mod chosen;
 mod engine;
 mod late;
 mod limits;
@@ -12,6 +13,7 @@ mod records;
 mod sleep;
 mod streams;
 mod traffic;
+mod transit;
 mod virtual_segments;
 
 use std::sync::Arc;

@@ -137,3 +137,29 @@ fn a_checkpoint_whose_memory_is_gone_is_refused_and_changes_nothing() {
     ));
     assert!(device.deallocate(b), "still live");
 }
+
+#[test]
+fn a_checkpoint_whose_memory_another_thread_changes_is_refused_and_changes_nothing() {
+    let (driver, device) = device_with(GIB, "expandable_segments:True");
+    let device = Arc::new(device);
+    device.create_or_incref_pool(POOL, false).expect("new");
+    let take = |bytes| device.allocate_in(bytes, S0, POOL, None).expect("fits");
+    let (a, b) = (take(20 * MIB), take(100));
+    let saved = device.checkpoint(POOL).expect("no events");
+    let c = take(100);
+    device.deallocate(a);
+    let (other, saved_too) = (device.clone(), saved.clone());
+    driver.meanwhile("malloc_physical", move || {
+        // The free block is the beginning of a larger one to come.
+        let refused = other.restore(&saved_too);
+        assert!(matches!(refused, Err(AllocError::PoolState { .. })));
+        other.check_consistency().expect("consistent");
+    });
+    let d = take(40 * MIB);
+    assert!(device.deallocate(c), "still live");
+    let restored = device.restore(&saved).expect("memory is there");
+    assert_eq!((restored.freed.len(), restored.allocated.len()), (2, 2));
+    assert!(device.deallocate(a) && device.deallocate(b));
+    assert_eq!(a, d);
+    device.check_consistency().expect("consistent");
+}

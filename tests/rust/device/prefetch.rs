@@ -220,3 +220,20 @@ fn the_driver_is_not_called_once_the_process_exits() {
     std::thread::sleep(Duration::from_millis(20));
     assert_eq!(driver.total_calls(), calls);
 }
+
+#[test]
+fn nothing_is_under_way_once_a_pool_is_made_for_a_capture() {
+    let (driver, device) = device_that_prefetches(GIB, 64 * MIB);
+    grow(&driver, &device, 2, 4);
+    let go_on = hold_the_thread(&driver, || ());
+    device.allocate(2 * PAGE - 4096, S0).expect("fits");
+    std::thread::scope(|scope| {
+        let made = scope.spawn(|| device.create_or_incref_pool(POOL, false));
+        std::thread::sleep(Duration::from_millis(20));
+        let waits = !made.is_finished();
+        go_on.send(()).expect("the thread waits");
+        made.join().expect("no panic").expect("new");
+        assert!(waits, "for the thread's call");
+    });
+    assert_eq!(device.idle_physical_bytes(), PAGE);
+}

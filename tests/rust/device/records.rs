@@ -1,10 +1,14 @@
 //! History, snapshots, memory-error marks.
 
+use std::sync::mpsc;
+use std::time::Duration;
+
 use crate::*;
+use npualloc::history::{Context, DropContext, RecordContext};
 
 #[test]
 fn history_shows_what_happened_in_order() {
-    use npualloc::history::{Action, RecordContext};
+    use npualloc::history::Action;
     let (driver, device) = device(GIB);
     device.record_history(true, 100, RecordContext::All);
     let a = device.allocate(100, S0).expect("fits");
@@ -88,4 +92,62 @@ fn memory_errors_mark_blocks_until_they_are_handed_out_again() {
         (Some(true), Some(false))
     );
     assert_eq!(device.is_damaged(1), None);
+}
+
+/// A segment that nobody uses, with a context. When that is dropped `works` is called on another thread, and what is
+/// sent tells whether it returned.
+fn with_a_context(
+    works: impl Fn(&DeviceAllocator) + Copy + Send + Sync + 'static,
+) -> (Arc<FakeDriver>, Arc<DeviceAllocator>, mpsc::Receiver<bool>) {
+    let (driver, device) = device(GIB);
+    let device = Arc::new(device);
+    let (dropped, drops) = mpsc::channel();
+    let other = device.clone();
+    let drop: DropContext = Arc::new(move |_| {
+        let (device, (done, ends)) = (other.clone(), mpsc::channel());
+        std::thread::spawn(move || {
+            works(&device);
+            done.send(())
+        });
+        let returned = ends.recv_timeout(Duration::from_secs(5)).is_ok();
+        dropped.send(returned).expect("somebody asks");
+    });
+    device.record_history(true, 1, RecordContext::All);
+    let context = Context::adopt(1, &drop);
+    let addr = device
+        .allocate_in(40 * MIB, S0, MempoolId::DEFAULT, context)
+        .expect("fits");
+    assert!(device.deallocate(addr));
+    (driver, device, drops)
+}
+
+#[test]
+fn the_context_of_a_segment_that_can_not_be_returned_is_dropped_without_the_lock() {
+    let (driver, device, drops) = with_a_context(|device| {
+        device.is_capturing_anything();
+    });
+    let (other, its_driver) = (device.clone(), driver.clone());
+    driver.meanwhile("free", move || {
+        other.record_history(false, 1, RecordContext::Never);
+        its_driver.fail_call(0, 507_899);
+    });
+    device
+        .empty_cache(MempoolId::DEFAULT)
+        .expect_err("the driver refuses");
+    assert_eq!(drops.recv(), Ok(true), "the device's lock was free");
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn a_context_is_dropped_after_sleep_let_others_sleep() {
+    let (driver, device, drops) = with_a_context(|device| {
+        device.wake_up(None).expect("works");
+    });
+    let other = device.clone();
+    driver.meanwhile("free", move || {
+        other.record_history(false, 1, RecordContext::Never);
+    });
+    device.sleep(None).expect("works");
+    assert_eq!(drops.recv(), Ok(true), "another thread can wake it");
+    device.check_consistency().expect("consistent");
 }

@@ -138,3 +138,75 @@ fn each_failing_call_leaves_all_pages_findable() {
         );
     }
 }
+
+/// A pool that nobody uses, with memory, and what happens while the device is waited for to put it to sleep.
+fn sleep_while(
+    happens: impl FnOnce(&DeviceAllocator, &FakeDriver) + Send + 'static,
+) -> (
+    Arc<FakeDriver>,
+    Arc<DeviceAllocator>,
+    Result<usize, AllocError>,
+) {
+    let (driver, device) = device_with(256 * MIB, VIRTUAL);
+    let device = Arc::new(device);
+    device.create_or_incref_pool(POOL, false).unwrap();
+    let addr = pool_address(&device, 40 * MIB);
+    assert!(device.deallocate(addr));
+    let (other, its_driver) = (device.clone(), driver.clone());
+    driver.meanwhile("synchronize_device", move || happens(&other, &its_driver));
+    let slept = device.sleep(Some(POOL));
+    device.check_consistency().unwrap();
+    (driver, device, slept)
+}
+
+#[test]
+fn a_pool_made_in_the_place_of_another_stays_awake() {
+    const NEW: MempoolId = MempoolId {
+        first: 0,
+        second: 2,
+    };
+    let (driver, device, slept) = sleep_while(|other, _| {
+        other.release_pool(POOL).unwrap();
+        other.empty_cache(MempoolId::DEFAULT).unwrap();
+        assert!(!other.has_pool(POOL));
+        other.create_or_incref_pool(NEW, false).unwrap();
+        other.allocate_in(40 * MIB, S0, NEW, None).unwrap();
+    });
+    assert_eq!((slept.unwrap(), device.asleep_bytes()), (0, 0));
+    assert_eq!(driver.mapped_bytes(0), 48 * MIB);
+    device.allocate_in(MIB, S0, NEW, None).unwrap();
+}
+
+#[test]
+fn a_capture_that_begins_while_the_device_is_waited_for_is_left_alone() {
+    let (_, device, slept) = sleep_while(|other, _| other.mark_capture_begin());
+    assert!(matches!(slept, Err(AllocError::Sleep { .. })));
+    assert_eq!(device.asleep_bytes(), 0);
+}
+
+#[test]
+fn memory_that_is_still_mapped_elsewhere_stays_until_its_last_use_there() {
+    let (driver, device) = device_with(256 * MIB, VIRTUAL);
+    let device = Arc::new(device);
+    device.create_or_incref_pool(POOL, false).unwrap();
+    let old = device.allocate(200 * MIB, S0).unwrap();
+    driver.set_others(0, 48 * MIB);
+    let (other, its_driver) = (device.clone(), driver.clone());
+    driver.meanwhile("synchronize_device", move || {
+        // Freed under running work, and taken by the pool at another address.
+        its_driver.submit(StreamToken { id: 0, ..SIDE });
+        assert!(other.deallocate(old));
+        pool_address(&other, 200 * MIB);
+    });
+    assert_eq!(device.sleep(Some(POOL)).unwrap(), 208 * MIB);
+    device.check_consistency().unwrap();
+    assert_eq!(device.asleep_bytes(), 208 * MIB);
+    assert!(driver.mapping(0, old).is_some(), "work still runs there");
+    // Nobody gets it before that is over, and with the next wait it goes.
+    assert_eq!(driver.held_virtual(0).0, 26);
+    device.empty_cache(MempoolId::DEFAULT).unwrap();
+    assert_eq!(driver.held_virtual(0).0, 0);
+    device.check_consistency().unwrap();
+    assert_eq!(device.wake_up(None).unwrap(), 208 * MIB);
+    device.check_consistency().unwrap();
+}

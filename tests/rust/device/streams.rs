@@ -216,3 +216,42 @@ fn after_a_failed_wait_the_block_waits_on() {
     }
     assert!(failures > 0);
 }
+
+#[test]
+fn what_a_capture_uses_is_nobodys_until_it_has_ended() {
+    let (driver, device) = device(GIB);
+    let used = device.allocate(30 * MIB, S0).expect("fits");
+    device.mark_capture_begin();
+    driver.set_capturing(true);
+    device.record_stream(used, SIDE);
+    device.deallocate(used);
+    // Another thread, which does not capture, looks what is over.
+    driver.set_capturing(false);
+    assert_ne!(device.allocate(30 * MIB, S0).expect("fits"), used);
+    device.check_consistency().expect("consistent");
+    device.mark_capture_end().expect("under way");
+    assert_eq!(device.allocate(30 * MIB, S0).expect("fits"), used);
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn a_stream_that_another_thread_may_capture_is_not_waited_for() {
+    // Pages of the request's own size, and smaller ones.
+    for (count, size) in [(1, 600 * MIB), (400, MIB - 4096)] {
+        let (driver, device) = device_with(4 * GIB, "expandable_segments:True");
+        let theirs = StreamToken { id: 1, ..SIDE };
+        let others: Vec<usize> = (0..count)
+            .map(|_| device.allocate(size, StreamKey(1)).expect("fits"))
+            .collect();
+        driver.submit(theirs);
+        others
+            .iter()
+            .for_each(|&addr| assert!(device.deallocate(addr)));
+        device.mark_capture_begin();
+        device.allocate(400 * MIB, S0).expect("fits");
+        assert_eq!(driver.calls("event_synchronize"), 0, "{size}");
+        assert_eq!(driver.progress(theirs), (1, 0), "{size}");
+        device.mark_capture_end().expect("under way");
+        device.check_consistency().expect("consistent");
+    }
+}
