@@ -16,6 +16,9 @@ use crate::primitives::{BlockingMutex, OnceLock};
 /// More devices than any host has.
 pub const MAX_DEVICES: usize = if cfg!(loom) { 2 } else { 64 };
 
+/// More is asked for as this much, which no device has: so that no sum of sizes overflows. Bytes.
+const MOST_BYTES: usize = isize::MAX as usize;
+
 /// The allocator of a process: one [`DeviceAllocator`] for each device. Thread-safe.
 pub struct Registry {
     driver: Arc<dyn Driver>,
@@ -82,8 +85,9 @@ impl Registry {
                 // The settings lock makes this the only initialiser.
                 let _ = slot.set(device);
             }
-            self.count.fetch_max(index + 1, Ordering::Release);
         }
+        // All at once: whoever sees one of them takes the others for there, too.
+        self.count.fetch_max(count, Ordering::Release);
         Ok(())
     }
 
@@ -126,7 +130,8 @@ impl Registry {
         stream: StreamKey,
     ) -> Option<usize> {
         let device = self.devices.get(device as usize)?.get()?;
-        if bytes == 0 {
+        // 0 is below all, too.
+        if bytes.wrapping_sub(1) >= MOST_BYTES {
             return None;
         }
         device.allocate_cached(bytes, stream)
@@ -146,6 +151,7 @@ impl Registry {
         if bytes == 0 {
             return Ok(0);
         }
+        let bytes = bytes.min(MOST_BYTES);
         let Some(debug) = &self.debug else {
             return device.allocate_in(bytes, stream, pool, context);
         };

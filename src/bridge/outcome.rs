@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::LocalKey;
 
 use super::ffi::{OomReport, Outcome, Status};
 use crate::config::{ConfigError, ErrorClass, ErrorCode};
@@ -73,9 +74,15 @@ fn config_code(error: &ConfigError) -> i32 {
     error.code().map_or(-1, ErrorCode::number)
 }
 
+/// Keeps what a thread may ask for next. One whose own storage is gone already, because it or the process ends, goes
+/// without.
+fn keep<T>(place: &'static LocalKey<RefCell<T>>, value: T) {
+    let _ = place.try_with(|kept| kept.replace(value));
+}
+
 #[cold]
 fn failure(error: AllocError) -> Outcome {
-    MESSAGE.with_borrow_mut(|message| *message = error.to_string());
+    keep(&MESSAGE, error.to_string());
     let (status, code) = match &error {
         AllocError::OutOfMemory(_) => (Status::OutOfMemory, OUT_OF_MEMORY_CODE),
         AllocError::Rejected(_) => (Status::Rejected, OUT_OF_MEMORY_CODE),
@@ -94,7 +101,7 @@ fn failure(error: AllocError) -> Outcome {
         AllocError::Internal(_) => (Status::Internal, 0),
     };
     if let AllocError::OutOfMemory(report) | AllocError::Rejected(report) = error {
-        REPORT.with_borrow_mut(|last| *last = Some(*report));
+        keep(&REPORT, Some(*report));
     }
     FAILURE.set((status, code));
     Outcome { status, code }
@@ -106,30 +113,60 @@ pub(super) fn last_failure() -> Outcome {
 }
 
 pub(super) fn take_error_message() -> String {
-    MESSAGE.take()
+    MESSAGE.try_with(RefCell::take).unwrap_or_default()
 }
 
 pub(super) fn last_oom_report() -> OomReport {
-    REPORT.with_borrow(|last| {
-        last.as_ref().map_or(
-            OomReport {
-                device: -1,
-                alloc_size: 0,
-                limit: 0,
-                device_total: 0,
-                device_free: 0,
-                allocated: 0,
-                reserved: 0,
-            },
-            |report| OomReport {
-                device: report.device.0 as i32,
-                alloc_size: report.alloc_size,
-                limit: report.limit.unwrap_or(report.device_total),
-                device_total: report.device_total,
-                device_free: report.device_free,
-                allocated: report.allocated,
-                reserved: report.reserved,
-            },
-        )
+    let last = REPORT.try_with(|last| last.borrow().clone());
+    let none = OomReport {
+        device: -1,
+        alloc_size: 0,
+        limit: 0,
+        device_total: 0,
+        device_free: 0,
+        allocated: 0,
+        reserved: 0,
+    };
+    last.ok().flatten().map_or(none, |report| OomReport {
+        device: report.device.0 as i32,
+        alloc_size: report.alloc_size,
+        limit: report.limit.unwrap_or(report.device_total),
+        device_total: report.device_total,
+        device_free: report.device_free,
+        allocated: report.allocated,
+        reserved: report.reserved,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{failure, last_oom_report, take_error_message};
+    use crate::error::AllocError;
+    use std::sync::mpsc::{Sender, channel};
+
+    /// Fails when the thread's storage goes.
+    struct Late(Sender<(String, i32)>);
+
+    impl Drop for Late {
+        fn drop(&mut self) {
+            failure(AllocError::Internal("late".into()));
+            let seen = (take_error_message(), last_oom_report().device);
+            self.0.send(seen).expect("somebody waits");
+        }
+    }
+
+    thread_local! {
+        static LATE: std::cell::RefCell<Option<Late>> = const { std::cell::RefCell::new(None) };
+    }
+
+    #[test]
+    fn a_failure_while_the_thread_ends_is_none_of_the_process() {
+        let (seen, sees) = channel();
+        std::thread::spawn(move || {
+            // What is used first goes last.
+            LATE.set(Some(Late(seen)));
+            failure(AllocError::Internal("early".into()));
+        });
+        assert_eq!(sees.recv(), Ok((String::new(), -1)));
+    }
 }

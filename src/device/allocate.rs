@@ -23,7 +23,8 @@ const ATTEMPTS: u32 = 8;
 struct Attempt {
     /// What was tried, for the report.
     tried: Vec<&'static str>,
-    /// While memory was last asked for, another request gave up what it had got.
+    /// While memory was last asked for, another request gave up what it had got, or another thread held some for a
+    /// moment.
     missed: bool,
 }
 

@@ -98,6 +98,10 @@ impl Recorder {
     pub fn allocated(&self, addr: usize, request: &Request, capacity: impl FnOnce() -> u64) {
         let mut state = self.state.lock();
         if let Some(file) = state.file(request.device, capacity) {
+            // Its free came between the look at what was live and the beginning of the recording.
+            if let Some((file, number)) = state.alive.remove(&addr) {
+                state.files[file].1.event(format_args!("f {number}"));
+            }
             let stack = state.stack_in(file, request.stack);
             let number = state.files[file].1.allocated(request, stack);
             if addr != 0 {

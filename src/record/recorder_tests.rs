@@ -73,6 +73,23 @@ fn calls_become_lines() {
 }
 
 #[test]
+fn a_block_whose_free_was_missed_ends_where_its_address_is_used_again() {
+    let directory = directory();
+    let path = directory.join("t.gz");
+    let recorder = Recorder::start(&path, 0, 0).expect("started");
+    recorder.allocated(0x1000, &request(0, 512, 77), || 0);
+    recorder.allocated(0x1000, &request(0, 100, 77), || 0);
+    recorder.freed(0x1000);
+    assert!(recorder.finish().expect("written") > 0);
+    let lines = text(&path);
+    assert!(
+        lines.ends_with("a 0 512 0\nf 0\na 1 100 0\nf 1\n"),
+        "{lines}"
+    );
+    std::fs::remove_dir_all(directory).expect("removed");
+}
+
+#[test]
 fn waiting_for_an_event_names_what_was_there_when_it_was_recorded() {
     let directory = directory();
     let path = directory.join("t.gz");

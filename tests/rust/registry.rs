@@ -1,0 +1,70 @@
+//! All devices together: requests that no device can serve, and devices that are being made.
+
+use std::sync::{Arc, Mutex};
+
+use npualloc::config::Settings;
+use npualloc::driver::fake::FakeDriver;
+use npualloc::error::AllocError;
+use npualloc::ids::StreamKey;
+use npualloc::registry::Registry;
+
+const STREAM: StreamKey = StreamKey(0);
+
+fn registry(config: &str, pad: usize) -> Registry {
+    let driver = Arc::new(FakeDriver::new(1 << 30));
+    let registry = Registry::new(driver, Settings::parse(config).expect("valid"), pad);
+    registry.init(1).expect("a device");
+    registry
+}
+
+#[test]
+fn sizes_that_padding_and_rounding_would_carry_over_the_end_are_refused() {
+    for config in [
+        "",
+        "expandable_segments:True",
+        "roundup_power2_divisions:4",
+        "segment_size_mb:512,expandable_segments:True",
+    ] {
+        for pad in [0, 32] {
+            let registry = registry(config, pad);
+            for less in [0, 31, 32, 33, 511, 600, 1 << 20, (1 << 20) + 40, 1 << 62] {
+                let bytes = usize::MAX - less;
+                let refused = registry.allocate(0, bytes, STREAM);
+                let refused = refused.expect_err("no device has that much");
+                assert!(
+                    matches!(refused, AllocError::OutOfMemory(_)),
+                    "{config:?} {bytes}: {refused}"
+                );
+                registry.check_consistency().expect("consistent");
+            }
+            let addr = registry.allocate(0, 100, STREAM).expect("fits");
+            registry.deallocate(addr).expect("live");
+            // A block that is free serves them no more than the driver.
+            registry.allocate(0, usize::MAX, STREAM).expect_err("no");
+            let stats = registry.device(0).expect("there").stats().0;
+            assert_eq!(stats.allocated_bytes.aggregate().peak, 512);
+        }
+    }
+}
+
+#[test]
+fn devices_are_there_all_at_once() {
+    let driver = Arc::new(FakeDriver::new(1 << 30));
+    let settings = "per_process_memory_fraction:0.5";
+    let settings = Settings::parse(settings).expect("valid");
+    let registry = Arc::new(Registry::new(driver.clone(), settings, 0));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    // Each device made asks the driver what memory it has.
+    let (first, second) = ((registry.clone(), seen.clone()), driver.clone());
+    driver.meanwhile("memory_info", move || {
+        let (registry, seen) = first.clone();
+        seen.lock().expect("sound").push(registry.device_count());
+        second.meanwhile("memory_info", move || {
+            let (registry, seen) = first;
+            seen.lock().expect("sound").push(registry.device_count());
+        });
+    });
+    registry.init(3).expect("three devices");
+    assert_eq!(*seen.lock().expect("sound"), [0, 0]);
+    assert_eq!(registry.device_count(), 3);
+}
