@@ -31,7 +31,7 @@ const PROGRAMS: &str = "--package npualloc-verify --test kept --test programs";
 /// Every driver call fails once.
 const FAILURES: &str = "--package npualloc-verify --test faults";
 /// The core's own tests.
-const UNIT: &str = "--package npualloc --lib --test device --test hot_path";
+const UNIT: &str = "--package npualloc --lib --test device --test hot_path --test registry";
 
 #[derive(Deserialize)]
 struct Faults {

@@ -39,7 +39,7 @@ impl Sanitizer {
     fn rust_tests(self) -> &'static str {
         match self {
             Self::Address => {
-                "--package npualloc --lib --test debug --test device --test hot_path \
+                "--package npualloc --lib --test debug --test device --test hot_path --test registry \
                  --package npualloc-verify --test stress --test kept"
             }
             Self::Thread => "--package npualloc-verify --test stress",
