@@ -78,7 +78,7 @@ void NpuAllocator::init(int device_count) {
     for (const std::string& settings : early_settings_) {
       check(made->core().apply_settings(rust::Str(settings.data(), settings.size())));
     }
-    core_ = made.release();
+    core_.store(made.release(), std::memory_order_release);
     early_settings_.clear();
     if (tracked_.load()) core().attach_trace_trackers();
     update_detailed();
@@ -115,6 +115,8 @@ void NpuAllocator::free_detailed(void* ptr, bool external) const {
 }
 
 void NpuAllocator::update_detailed() {
+  // Whoever computes it last sees what all before it changed, and is the last to store it.
+  const std::lock_guard<std::mutex> lock(detailed_mutex_);
   detailed_.store(
       !routes_.empty() || history_.load() || tracked_.load() || mstx::enabled() || recording::on(),
       std::memory_order_release);
