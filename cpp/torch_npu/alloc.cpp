@@ -80,10 +80,11 @@ void NpuAllocator::init(int device_count) {
     }
     core_.store(made.release(), std::memory_order_release);
     early_settings_.clear();
-    if (tracked_.load()) core().attach_trace_trackers();
     update_detailed();
   }
   check(core().init(device_count));
+  // Devices are attached to, not the core: trackers may have come before them.
+  if (tracked_.load()) core().attach_trace_trackers();
   host::init(device_count);
   if (device_count > 0) recording::follow_environment(*this);
 }
