@@ -149,8 +149,8 @@ std::int32_t malloc_fn(void*, std::int32_t device, std::size_t bytes, std::int32
 
 std::int32_t free_fn(void*, std::int32_t device, std::uintptr_t addr) {
   return while_up([&] {
-    exports().forget_base(addr);
     const DeviceScope scope(device);
+    exports().close_base(addr);
     return api().free(pointer(addr));
   });
 }
@@ -354,6 +354,7 @@ std::int32_t pool_free_fn(void*, std::int32_t device, std::uint64_t first, std::
                           std::uintptr_t addr) {
   return guarded([&] {
     const DeviceScope scope(device);
+    exports().close_base(addr);
     pool_allocator(device, first, second)->raw_delete(pointer(addr));
     return acl::kSuccess;
   });

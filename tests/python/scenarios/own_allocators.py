@@ -80,6 +80,26 @@ def pool_of_its_own():
     return {"stages": stages, "segments": segments, "kept": outside.nbytes}
 
 
+def shared_again():
+    """Memory of a pool's own allocator is shared, goes back, and comes again at the same address."""
+    mine = own()
+    probe = Probe()
+
+    def shared():
+        pool = torch.npu.memory.MemPool(mine.allocator())
+        with torch.npu.memory.use_mem_pool(pool):
+            tensor = allocate(30 * MIB)
+        address = tensor.data_ptr()
+        text, _ = probe.share(address)
+        del tensor, pool
+        torch.npu.empty_cache()
+        return address, text
+
+    first, second = shared(), shared()
+    return {"same address": first[0] == second[0], "same text": first[1] == second[1],
+            "counts": probe.own_counts()}
+
+
 def current():
     """The wrapper of the current allocator."""
     allocate(1000)
