@@ -1,4 +1,6 @@
 // Allocation and deletion: the hot path.
+#include <unistd.h>
+
 #include "../c10/convert.h"
 #include "driver.h"
 #include "host.h"
@@ -80,6 +82,7 @@ void NpuAllocator::init(int device_count) {
     }
     core_.store(made.release(), std::memory_order_release);
     early_settings_.clear();
+    process_.store(getpid());
     update_detailed();
   }
   check(core().init(device_count));
@@ -121,6 +124,12 @@ void NpuAllocator::update_detailed() {
   detailed_.store(
       !routes_.empty() || history_.load() || tracked_.load() || mstx::enabled() || recording::on(),
       std::memory_order_release);
+}
+
+void NpuAllocator::begin_process_exit() const {
+  // A forked child has the core's locks and orders, but not the threads that see to them.
+  const pid_t process = process_.load();
+  if (process == 0 || process == getpid()) core().begin_process_exit();
 }
 
 bool NpuAllocator::initialized() { return core().device_count() > 0; }

@@ -120,6 +120,8 @@ class NpuAllocator final : public stock::NPUAllocator {
   const ffi::Allocator& core() const noexcept {
     return core_.load(std::memory_order_acquire)->core();
   }
+  // The process ends: static destructors may free tensors after the runtime is gone.
+  void begin_process_exit() const;
   // A recording has begun or ended.
   void recording_changed() { update_detailed(); }
   const PoolAllocators& pool_allocators() const noexcept { return pool_allocators_; }
@@ -172,6 +174,8 @@ class NpuAllocator final : public stock::NPUAllocator {
   // read by any thread.
   std::atomic<npualloc::Allocator*> core_;
   std::mutex init_mutex_;
+  // The process that uses the devices; 0 before the first `init`.
+  std::atomic<pid_t> process_{0};
 
   // The collective that used a block last, by block handle. Entries of blocks that are gone are
   // dropped when the map has doubled.
