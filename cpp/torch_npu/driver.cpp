@@ -362,10 +362,20 @@ std::int32_t pool_free_fn(void*, std::int32_t device, std::uint64_t first, std::
 
 void context_drop_fn(void*, std::uintptr_t context) { drop_handle(context); }
 
-std::int32_t log_wanted_fn(void*, std::int32_t level) { return host::log_wanted(level) ? 1 : 0; }
+// What cannot be logged is no failure of the call that it tells of.
+std::int32_t log_wanted_fn(void*, std::int32_t level) {
+  try {
+    return host::log_wanted(level) ? 1 : 0;
+  } catch (...) {
+    return 0;
+  }
+}
 
 void log_fn(void*, std::int32_t level, const char* text, std::size_t length) {
-  host::log(level, std::string(text, length));
+  try {
+    host::log(level, std::string(text, length));
+  } catch (...) {
+  }
 }
 
 }  // namespace
