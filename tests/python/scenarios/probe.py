@@ -34,6 +34,7 @@ CALLS = {
     "free_device_cached_memory": ("i", ""),
     "memory_info": ("i", "zz"),
     "pool_create": ("iQQ", ""),
+    "pool_create_own": ("iQQ", ""),
     "pool_begin": ("iQQQ", ""),
     "pool_end": ("iQQ", ""),
     "pool_release": ("iQQ", ""),
