@@ -1,4 +1,6 @@
 // Allocation and deletion: the hot path.
+#include <unistd.h>
+
 #include "../c10/convert.h"
 #include "driver.h"
 #include "host.h"
@@ -78,12 +80,14 @@ void NpuAllocator::init(int device_count) {
     for (const std::string& settings : early_settings_) {
       check(made->core().apply_settings(rust::Str(settings.data(), settings.size())));
     }
-    core_ = made.release();
+    core_.store(made.release(), std::memory_order_release);
     early_settings_.clear();
-    if (tracked_.load()) core().attach_trace_trackers();
+    process_.store(getpid());
     update_detailed();
   }
   check(core().init(device_count));
+  // Devices are attached to, not the core: trackers may have come before them.
+  if (tracked_.load()) core().attach_trace_trackers();
   host::init(device_count);
   if (device_count > 0) recording::follow_environment(*this);
 }
@@ -115,9 +119,17 @@ void NpuAllocator::free_detailed(void* ptr, bool external) const {
 }
 
 void NpuAllocator::update_detailed() {
+  // Whoever computes it last sees what all before it changed, and is the last to store it.
+  const std::lock_guard<std::mutex> lock(detailed_mutex_);
   detailed_.store(
       !routes_.empty() || history_.load() || tracked_.load() || mstx::enabled() || recording::on(),
       std::memory_order_release);
+}
+
+void NpuAllocator::begin_process_exit() const {
+  // A forked child has the core's locks and orders, but not the threads that see to them.
+  const pid_t process = process_.load();
+  if (process == 0 || process == getpid()) core().begin_process_exit();
 }
 
 bool NpuAllocator::initialized() { return core().device_count() > 0; }

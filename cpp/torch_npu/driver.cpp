@@ -149,8 +149,8 @@ std::int32_t malloc_fn(void*, std::int32_t device, std::size_t bytes, std::int32
 
 std::int32_t free_fn(void*, std::int32_t device, std::uintptr_t addr) {
   return while_up([&] {
-    exports().forget_base(addr);
     const DeviceScope scope(device);
+    exports().close_base(addr);
     return api().free(pointer(addr));
   });
 }
@@ -354,6 +354,7 @@ std::int32_t pool_free_fn(void*, std::int32_t device, std::uint64_t first, std::
                           std::uintptr_t addr) {
   return guarded([&] {
     const DeviceScope scope(device);
+    exports().close_base(addr);
     pool_allocator(device, first, second)->raw_delete(pointer(addr));
     return acl::kSuccess;
   });
@@ -361,10 +362,20 @@ std::int32_t pool_free_fn(void*, std::int32_t device, std::uint64_t first, std::
 
 void context_drop_fn(void*, std::uintptr_t context) { drop_handle(context); }
 
-std::int32_t log_wanted_fn(void*, std::int32_t level) { return host::log_wanted(level) ? 1 : 0; }
+// What cannot be logged is no failure of the call that it tells of.
+std::int32_t log_wanted_fn(void*, std::int32_t level) {
+  try {
+    return host::log_wanted(level) ? 1 : 0;
+  } catch (...) {
+    return 0;
+  }
+}
 
 void log_fn(void*, std::int32_t level, const char* text, std::size_t length) {
-  host::log(level, std::string(text, length));
+  try {
+    host::log(level, std::string(text, length));
+  } catch (...) {
+  }
 }
 
 }  // namespace

@@ -50,6 +50,11 @@ void wait_for(int device) {
 
 bool runtime_is_up() { return c10_npu::NpuSysCtrl::GetInstance().GetInitFlag(); }
 
+void close_key(const std::string& key) {
+  using Close = aclError (*)(const char*);
+  NPU_CHECK_ERROR(runtime_function<Close>("aclrtIpcMemClose")(key.c_str()), "aclrtIpcMemClose");
+}
+
 std::shared_ptr<void> open_key(const std::string& key, int device) {
   using Import = aclError (*)(void**, const char*, uint64_t);
   void* ptr = nullptr;
@@ -59,9 +64,7 @@ std::shared_ptr<void> open_key(const std::string& key, int device) {
   return {ptr, [key, device](void*) {
             if (!runtime_is_up()) return;
             wait_for(device);
-            using Close = aclError (*)(const char*);
-            NPU_CHECK_ERROR(runtime_function<Close>("aclrtIpcMemClose")(key.c_str()),
-                            "aclrtIpcMemClose");
+            close_key(key);
           }};
 }
 
@@ -88,19 +91,26 @@ class ImportedRange {
         ++mapped_;
       }
     } catch (...) {
-      close(false);
+      // Nothing has used these pages: there is no work to wait for.
+      give_back(false);
       throw;
     }
   }
 
   void* start() const noexcept { return start_; }
 
-  void close(bool check) {
+  void close() {
+    if (!runtime_is_up()) return;
+    if (mapped_ > 0) wait_for(device_);
+    give_back(true);
+  }
+
+ private:
+  // Failures are exceptions only with `check`.
+  void give_back(bool check) {
     const auto done = [check](acl::Code code, const char* what) {
       if (check) NPU_CHECK_ERROR(code, what);
     };
-    if (!runtime_is_up()) return;
-    if (mapped_ > 0) wait_for(device_);
     while (mapped_ > 0) done(api().unmap(page(--mapped_)), "aclrtUnmapMem");
     for (const acl::MemoryHandle handle : handles_) {
       done(api().free_physical(handle), "aclrtFreePhysical");
@@ -109,7 +119,6 @@ class ImportedRange {
     done(api().release_address(start_), "aclrtReleaseMemAddress");
   }
 
- private:
   void* page(std::size_t index) const { return start_ + index * page_size_; }
 
   int device_;
@@ -126,7 +135,7 @@ std::shared_ptr<void> open_text(const std::string& text, int device) {
       return open_key(contents.key, device);
     case ipc_text::Verdict::Pages: {
       const auto range = std::make_shared<ImportedRange>(device, contents);
-      return {range->start(), [range](void*) { range->close(true); }};
+      return {range->start(), [range](void*) { range->close(); }};
     }
     case ipc_text::Verdict::CutOff:
       TORCH_CHECK(false, kCutOff, PTA_ERROR(ErrCode::PARAM));
@@ -168,9 +177,21 @@ std::uint64_t Exports::shareable_of(std::uintptr_t handle) {
   return shareables_[handle] = shareable;
 }
 
-void Exports::forget_base(std::uintptr_t base) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  keys_.erase(base);
+void Exports::close_base(std::uintptr_t base) {
+  std::string key;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = keys_.find(base);
+    if (found == keys_.end()) return;
+    key = std::move(found->second);
+    keys_.erase(found);
+  }
+  if (!runtime_is_up()) return;
+  try {
+    close_key(key);
+  } catch (const c10::Error& error) {
+    TORCH_WARN("npualloc: closing shared memory failed: ", error.what_without_backtrace());
+  }
 }
 
 void Exports::forget_handle(std::uintptr_t handle) {
@@ -188,13 +209,25 @@ std::shared_ptr<void> Imports::open(const std::string& text) {
   std::weak_ptr<void>& entry = open_[text];
   if (auto opened = entry.lock()) return opened;
   try {
-    auto opened = open_text(text, current_device());
+    auto memory = open_text(text, current_device());
+    void* start = memory.get();
+    std::shared_ptr<void> opened(start, [this, text, memory = std::move(memory)](void*) mutable {
+      memory.reset();
+      forget_closed(text);
+    });
     entry = opened;
     return opened;
   } catch (...) {
     open_.erase(text);
     throw;
   }
+}
+
+void Imports::forget_closed(const std::string& text) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  // It may have been opened again meanwhile.
+  const auto found = open_.find(text);
+  if (found != open_.end() && found->second.expired()) open_.erase(found);
 }
 
 Imports& imports() {

@@ -20,8 +20,9 @@ class Exports {
   // The shareable handle of a physical handle.
   std::uint64_t shareable_of(std::uintptr_t handle);
 
-  // To be called when the driver takes the memory back.
-  void forget_base(std::uintptr_t base);
+  // To be called before the driver takes the memory back. No other process can open the key from
+  // then on. Where the driver refuses to close it there is a warning: the memory goes all the same.
+  void close_base(std::uintptr_t base);
   void forget_handle(std::uintptr_t handle);
 
  private:
@@ -41,6 +42,8 @@ class Imports {
   std::shared_ptr<void> open(const std::string& text);
 
  private:
+  void forget_closed(const std::string& text);
+
   std::mutex mutex_;
   std::unordered_map<std::string, std::weak_ptr<void>> open_;
 };

@@ -117,7 +117,11 @@ class NpuAllocator final : public stock::NPUAllocator {
   void check(const Outcome& outcome) const { check(outcome.status, outcome.code); }
 
   // The core; lives as long as the process.
-  const ffi::Allocator& core() const noexcept { return core_->core(); }
+  const ffi::Allocator& core() const noexcept {
+    return core_.load(std::memory_order_acquire)->core();
+  }
+  // The process ends: static destructors may free tensors after the runtime is gone.
+  void begin_process_exit() const;
   // A recording has begun or ended.
   void recording_changed() { update_detailed(); }
   const PoolAllocators& pool_allocators() const noexcept { return pool_allocators_; }
@@ -166,9 +170,12 @@ class NpuAllocator final : public stock::NPUAllocator {
 
   // Settings made at run time before the first `init`.
   std::vector<std::string> early_settings_;
-  // Never destroyed: blocks are freed until the very end of the process.
-  npualloc::Allocator* core_;
+  // Never destroyed: blocks are freed until the very end of the process. Set under `init_mutex_`,
+  // read by any thread.
+  std::atomic<npualloc::Allocator*> core_;
   std::mutex init_mutex_;
+  // The process that uses the devices; 0 before the first `init`.
+  std::atomic<pid_t> process_{0};
 
   // The collective that used a block last, by block handle. Entries of blocks that are gone are
   // dropped when the map has doubled.
@@ -179,6 +186,8 @@ class NpuAllocator final : public stock::NPUAllocator {
   // Whether any scope, history, tracker or memory tool is active: without them requests take the
   // short way.
   std::atomic<bool> detailed_{false};
+  // Held while it is computed and stored; what it depends on is changed before.
+  std::mutex detailed_mutex_;
   PoolRoutes routes_;
   PoolAllocators pool_allocators_;
   ContextRecorder contexts_;

@@ -36,15 +36,16 @@ ffi::MempoolId PoolRoutes::find(int device, aclrtStream stream) const {
   return {0, 0};
 }
 
-void PoolAllocators::add(int device, const ffi::MempoolId& id,
-                         std::shared_ptr<NPUAllocator> allocator) {
+ffi::Outcome PoolAllocators::create_pool(const ffi::Allocator& core, int device,
+                                         const ffi::MempoolId& id,
+                                         const std::shared_ptr<NPUAllocator>& allocator) {
+  // Held over both: the allocator is known before the pool can be used, and `sweep` never sees it
+  // without its pool.
   const std::lock_guard<std::mutex> lock(mutex_);
-  allocators_[{device, id.first, id.second}] = std::move(allocator);
-}
-
-void PoolAllocators::remove(int device, const ffi::MempoolId& id) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  allocators_.erase({device, id.first, id.second});
+  const auto [entry, added] = allocators_.try_emplace({device, id.first, id.second}, allocator);
+  const ffi::Outcome outcome = core.create_or_incref_pool(device, id, true);
+  if (outcome.status != ffi::Status::Ok && added) allocators_.erase(entry);
+  return outcome;
 }
 
 std::shared_ptr<PoolAllocators::NPUAllocator> PoolAllocators::find(int device,
@@ -55,10 +56,14 @@ std::shared_ptr<PoolAllocators::NPUAllocator> PoolAllocators::find(int device,
 }
 
 void PoolAllocators::sweep(const ffi::Allocator& core) {
+  // Destroyed when the lock is released: they are the user's code.
+  std::vector<std::shared_ptr<NPUAllocator>> gone;
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::erase_if(allocators_, [&](const auto& entry) {
+  std::erase_if(allocators_, [&](auto& entry) {
     const auto& [device, first, second] = entry.first;
-    return core.pool_use_count(device, {first, second}).status != ffi::Status::Ok;
+    if (core.pool_use_count(device, {first, second}).status == ffi::Status::Ok) return false;
+    gone.push_back(std::move(entry.second));
+    return true;
   });
 }
 

@@ -50,8 +50,9 @@ class PoolAllocators {
  public:
   using NPUAllocator = c10_npu::NPUCachingAllocator::NPUAllocator;
 
-  void add(int device, const ffi::MempoolId& id, std::shared_ptr<NPUAllocator> allocator);
-  void remove(int device, const ffi::MempoolId& id);
+  // Makes the pool in the core, with this allocator; where that fails nothing is kept.
+  ffi::Outcome create_pool(const ffi::Allocator& core, int device, const ffi::MempoolId& id,
+                           const std::shared_ptr<NPUAllocator>& allocator);
   std::shared_ptr<NPUAllocator> find(int device, const ffi::MempoolId& id) const;
   // Forgets the allocators of pools that are gone.
   void sweep(const ffi::Allocator& core);

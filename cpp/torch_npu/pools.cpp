@@ -48,13 +48,8 @@ void NpuAllocator::createOrIncrefPool(c10::DeviceIndex device, c10_npu::MempoolI
                                       std::shared_ptr<stock::NPUAllocator> allocator) {
   assert_valid_device(device);
   const ffi::MempoolId pool = to_ffi(mempool_id);
-  const bool external = allocator != nullptr;
-  // Known before the pool can be used.
-  const bool added = external && pool_allocators_.find(device, pool) == nullptr;
-  if (added) pool_allocators_.add(device, pool, std::move(allocator));
-  const Outcome outcome = core().create_or_incref_pool(device, pool, external);
-  if (outcome.status != Status::Ok && added) pool_allocators_.remove(device, pool);
-  check(outcome);
+  check(allocator == nullptr ? core().create_or_incref_pool(device, pool, false)
+                             : pool_allocators_.create_pool(core(), device, pool, allocator));
 }
 
 int NpuAllocator::getPoolUseCount(c10::DeviceIndex device, c10_npu::MempoolId_t mempool_id) {

@@ -5,6 +5,8 @@
 #include <mutex>
 #include <unordered_set>
 
+#include "python_stack.h"
+
 namespace npualloc::torch_npu_plugin::python_frames {
 
 namespace {
@@ -80,7 +82,7 @@ bool available() { return api() != nullptr && api()->initialized() != 0; }
 
 void gather(std::vector<Frame>& frames) {
   frames.clear();
-  if (!available()) return;
+  if (!available() || !python::may_lock()) return;
   const Api& python = *api();
   const Interpreter lock(python);
   void* frame = python.current_frame();  // Borrowed.

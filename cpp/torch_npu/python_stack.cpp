@@ -75,6 +75,11 @@ bool holds_lock() {
   return api().complete && api().is_initialized() != 0 && api().check_lock() != 0;
 }
 
+bool may_lock() {
+  return api().complete && api().is_initialized() != 0 && !is_finalizing() &&
+         api().this_thread() != nullptr;
+}
+
 bool is_finalizing() { return api().complete && api().is_finalizing() != 0; }
 
 Released::Released() : state_(api().save_thread()) {}
@@ -82,10 +87,7 @@ Released::Released() : state_(api().save_thread()) {}
 Released::~Released() { api().restore_thread(state_); }
 
 std::string stack(int frames) {
-  if (!api().complete || api().is_initialized() == 0 || is_finalizing() ||
-      api().this_thread() == nullptr) {
-    return {};
-  }
+  if (!may_lock()) return {};
   const int locked = api().ensure();
   Object type = nullptr;
   Object value = nullptr;

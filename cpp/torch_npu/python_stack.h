@@ -8,6 +8,11 @@ namespace npualloc::torch_npu_plugin::python {
 // Whether this thread holds the interpreter's lock.
 bool holds_lock();
 
+// Whether this thread may ask for the interpreter's lock: one that runs Python, while the
+// interpreter is not shutting down. Any other could wait for good, for a thread that holds the lock
+// and waits.
+bool may_lock();
+
 // Whether the interpreter is shutting down: a thread that lets its lock go may not get it back.
 bool is_finalizing();
 

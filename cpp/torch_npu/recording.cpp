@@ -1,5 +1,7 @@
 #include "recording.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -23,6 +25,9 @@ std::mutex& switching() {
   static auto* mutex = new std::mutex;
   return *mutex;
 }
+
+// The process that records: the file is not a forked child's to end.
+std::atomic<pid_t> recording_process{0};
 
 int current_device() {
   int device = 0;
@@ -91,6 +96,7 @@ void start(NpuAllocator& allocator, const std::string& path) {
   try {
     auto started = ffi::start_recording(allocator.core(), current_device(),
                                         rust::Str(path.data(), path.size()));
+    recording_process.store(getpid());
     recorder.store(started.into_raw(), std::memory_order_release);
   } catch (const rust::Error& error) {
     throw std::runtime_error(std::string("npualloc: no trace: ") + error.what());
@@ -98,6 +104,7 @@ void start(NpuAllocator& allocator, const std::string& path) {
   allocator.recording_changed();
   // What is left is written when the process ends.
   static const int registered = std::atexit([] {
+    if (recording_process.load() != getpid()) return;
     try {
       if (under_way() != nullptr) stop(*the_allocator.load());
     } catch (const std::exception& error) {

@@ -47,8 +47,7 @@ void register_allocator() {
   // too.
   c10::SetAllocator(c10::DeviceType::PrivateUse1, mine);
   follow_wheel();
-  // Static destructors may free tensors after the runtime is gone.
-  std::atexit([] { the_allocator.load()->core().begin_process_exit(); });
+  std::atexit([] { the_allocator.load()->begin_process_exit(); });
 }
 
 // A constructor can neither throw through the dynamic loader nor make dlopen fail. Where Python

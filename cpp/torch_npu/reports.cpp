@@ -18,9 +18,17 @@ constexpr std::atomic<bool> kNoProfiler{false};
 constexpr bool kNoSanitizer = false;
 
 // Blocks freed while another stream used them: the profiler hears of them again when their events
-// have completed. Looked through at the next report.
-std::mutex pending_mutex;
-std::vector<BlockView> pending;
+// have completed. Looked through at the next report. Never destroyed: static destructors free
+// blocks too.
+struct Pending {
+  std::mutex mutex;
+  std::vector<BlockView> blocks;
+};
+
+Pending& pending() {
+  static auto* made = new Pending;
+  return *made;
+}
 
 DeviceStats stats_of(const ffi::Allocator& core, int device) {
   DeviceStats stats;
@@ -45,12 +53,13 @@ bool is_over(const ffi::Allocator& core, const BlockView& block) {
 void report_completed(const ffi::Allocator& core, int device, DeviceStats& stats) {
   std::vector<BlockView> over;
   {
-    const std::lock_guard<std::mutex> lock(pending_mutex);
+    const std::lock_guard<std::mutex> lock(pending().mutex);
+    std::vector<BlockView>& blocks = pending().blocks;
     const auto first_over = std::stable_partition(
-        pending.begin(), pending.end(),
+        blocks.begin(), blocks.end(),
         [&](const BlockView& block) { return block.device != device || !is_over(core, block); });
-    over.assign(first_over, pending.end());
-    pending.erase(first_over, pending.end());
+    over.assign(first_over, blocks.end());
+    blocks.erase(first_over, blocks.end());
   }
   for (const BlockView& block : over) {
     stats.active_bytes.aggregate.current -= static_cast<std::int64_t>(block.size);
@@ -104,8 +113,8 @@ void Free::done() const {
   if (is_over(core_, block_)) {
     report(stats, block_, Kind::BlockFree, external_);
   } else {
-    const std::lock_guard<std::mutex> lock(pending_mutex);
-    pending.push_back(block_);
+    const std::lock_guard<std::mutex> lock(pending().mutex);
+    pending().blocks.push_back(block_);
   }
   report(stats, block_, Kind::Free, external_);
 }

@@ -105,9 +105,13 @@ void NpuAllocator::recordHistory(bool enabled, stock::CreateContextFn recorder, 
 
 void NpuAllocator::attachAllocatorTraceTracker(stock::AllocatorTraceTracker tracker) {
   const std::lock_guard<std::recursive_mutex> lock(trackers_mutex_);
-  core().attach_trace_trackers();
   trackers_.push_back(std::move(tracker));
-  tracked_.store(true);
+  {
+    // Either the devices are there, or the first `init` sees that they are tracked.
+    const std::lock_guard<std::mutex> init_lock(init_mutex_);
+    core().attach_trace_trackers();
+    tracked_.store(true);
+  }
   update_detailed();
 }
 
@@ -116,7 +120,11 @@ void NpuAllocator::deliver_trace() const {
   const std::lock_guard<std::recursive_mutex> lock(trackers_mutex_);
   for (int device = 0; device < core().device_count(); ++device) {
     for (const stock::TraceEntry& entry : convert(*core().take_undelivered_trace(device), device)) {
-      for (const auto& tracker : trackers_) tracker(entry);
+      // A tracker may attach another one: the list may grow and move.
+      for (std::size_t i = 0; i < trackers_.size(); ++i) {
+        const stock::AllocatorTraceTracker tracker = trackers_[i];
+        tracker(entry);
+      }
     }
   }
 }

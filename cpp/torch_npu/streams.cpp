@@ -84,6 +84,11 @@ void NpuAllocator::eraseStreamWithBlockPtr(void* block_ptr, c10_npu::NPUStream s
   TORCH_CHECK(block_ptr != nullptr, "invalid block pointer");
   TORCH_CHECK(work_ptr != nullptr, "invalid hccl work pointer");
   const auto handle = reinterpret_cast<std::uintptr_t>(block_ptr);
+  const BlockView view = core().describe_handle(handle);
+  if (view.status == Status::InvalidPointer) return;  // Its events completed meanwhile.
+  check(view.status, 0);
+  // The collective may still give it back on the block's own stream.
+  if (view.stream != current_stream(view.device)) return;
   {
     const std::lock_guard<std::mutex> lock(works_mutex_);
     const auto found = works_.find(handle);
@@ -91,10 +96,6 @@ void NpuAllocator::eraseStreamWithBlockPtr(void* block_ptr, c10_npu::NPUStream s
     if (found == works_.end() || found->second != work_ptr) return;
     works_.erase(found);
   }
-  const BlockView view = core().describe_handle(handle);
-  if (view.status == Status::InvalidPointer) return;  // Its events completed meanwhile.
-  check(view.status, 0);
-  if (view.stream != current_stream(view.device)) return;
   const Outcome outcome = core().erase_stream_by_handle(handle, token(stream));
   if (outcome.status == Status::InvalidPointer) return;
   check(outcome);

@@ -1,6 +1,8 @@
 // Allocation, streams, caches.
 #include <cxxabi.h>
 
+#include <exception>
+#include <thread>
 #include <typeinfo>
 
 #include "probe.h"
@@ -108,6 +110,22 @@ PROBE_EXPORT int probe_copy_data(uint64_t to, uint64_t from, size_t bytes) {
 PROBE_EXPORT int probe_base_allocation(uint64_t addr, uint64_t* base, size_t* bytes) {
   return guarded([&] {
     *base = reinterpret_cast<uint64_t>(allocator().getBaseAllocation(pointer(addr), bytes));
+  });
+}
+
+// On a thread that runs no Python, whatever the caller holds meanwhile.
+PROBE_EXPORT int probe_allocate_elsewhere(int device, size_t bytes) {
+  return guarded([&] {
+    std::exception_ptr failure;
+    std::thread([&] {
+      try {
+        NPU_CHECK_ERROR(c10_npu::SetDevice(static_cast<c10::DeviceIndex>(device)));
+        allocator().raw_delete(allocator().raw_alloc(bytes));
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    }).join();
+    if (failure) std::rethrow_exception(failure);
   });
 }
 

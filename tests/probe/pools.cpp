@@ -23,6 +23,13 @@ std::atomic<int> own_frees{0};
 PROBE_EXPORT int probe_pool_create(int device, uint64_t first, uint64_t second) {
   return guarded([&] { allocator().createOrIncrefPool(index(device), {first, second}, nullptr); });
 }
+// Its memory comes from the allocator in place itself: what it has outside of the pool.
+PROBE_EXPORT int probe_pool_create_own(int device, uint64_t first, uint64_t second) {
+  return guarded([&] {
+    const std::shared_ptr<stock::NPUAllocator> same(&allocator(), [](stock::NPUAllocator*) {});
+    allocator().createOrIncrefPool(index(device), {first, second}, same);
+  });
+}
 // Requests of one stream, or of all with 0, go to the pool.
 PROBE_EXPORT int probe_pool_begin(int device, uint64_t first, uint64_t second, uint64_t stream) {
   return guarded([&] {

@@ -66,6 +66,18 @@ def test_a_pools_own_allocator_supplies_its_segments(run):
     assert [stage[:2] for stage in stages] == [[1, 0], [1, 0], [1, 0], [1, 0], [1, 1]]
 
 
+def test_memory_of_an_own_allocator_is_shared_anew(run_both):
+    stock, subject = run_both("own_allocators:shared_again", provokes=OWN)
+    assert subject.value == {"same address": True, "same text": False, "counts": [2, 2]}
+    assert subject.value == stock.value
+
+
+def test_a_pool_keeps_its_allocator_while_another_thread_empties_the_cache(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator cannot be its own pool's")
+    assert run("own_allocators:made_meanwhile", rounds=100, provokes=OWN).value == []
+
+
 def test_changing_too_late_is_refused(run_both):
     stock, subject = run_both("own_allocators:changed_late", provokes=OWN)
     same_error(stock.value["error"], subject.value["error"])

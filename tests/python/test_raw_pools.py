@@ -26,6 +26,10 @@ def test_requests_are_routed_and_counted(run):
     assert value["stages"][2]["reserved_bytes.all.current"] == 0
 
 
+def test_threads_open_scopes_at_once(run):
+    assert run("raw_pools:routes_meanwhile", rounds=300).value == 300
+
+
 def test_one_pool_is_emptied(run):
     reserved = [s["reserved_bytes.all.current"] for s in run("raw_pools:emptied_pool").value]
     # The pool's own memory goes only once nobody uses the pool.

@@ -17,6 +17,12 @@ def test_handles_have_stocks_form(run_both, env):
     assert subject.value == stock.value
 
 
+def test_shared_memory_is_closed_before_it_is_freed(run_both):
+    stock, subject = run_both("sharing:withdrawn")
+    assert [row[0] for row in subject.value] == [0, 1]
+    assert subject.value == stock.value
+
+
 def test_handles_of_virtual_segments_list_pages(run_both):
     stock, subject = run_both("sharing:pages", env=VIRTUAL)
     assert subject.value["length"] and subject.value["covers"]

@@ -56,6 +56,15 @@ def test_trackers_are_told_everything_in_order(run_both):
     assert subject.value == stock.value
 
 
+def test_a_tracker_may_come_before_the_device_is_used(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator forgets it")
+    value = run("watching:tracked_early").value
+    assert not value["before"]
+    # The segment comes and goes around its block, which is freed and then free.
+    assert [line[1] for line in value["log"]] == ["3", "0", "1", "2", "4"]
+
+
 #: Mode, contexts, stacks: every combination that means something of its own.
 MODES = [
     (enabled, context, stacks)

@@ -26,8 +26,7 @@ const bool registered = [] {
   the_allocator.store(mine, std::memory_order_release);
   stock::allocator.store(mine);
   c10::SetAllocator(c10::DeviceType::PrivateUse1, mine);
-  // Static destructors may free tensors after the runtime is gone.
-  std::atexit([] { the_allocator.load()->core().begin_process_exit(); });
+  std::atexit([] { the_allocator.load()->begin_process_exit(); });
   return true;
 }();
 

@@ -1,11 +1,12 @@
 """Allocators of the user's own: as the current one, and as a pool's."""
 
 import os
+import threading
 
 import torch
 
 from scenarios.common import MIB, allocate, caught, pick, stats
-from scenarios.probe import Probe
+from scenarios.probe import Probe, refused
 
 NAMES = ["allocated_bytes.all.current", "reserved_bytes.all.current", "num_device_alloc"]
 
@@ -78,6 +79,59 @@ def pool_of_its_own():
     torch.npu.empty_cache()
     stage()
     return {"stages": stages, "segments": segments, "kept": outside.nbytes}
+
+
+def shared_again():
+    """Memory of a pool's own allocator is shared, goes back, and comes again at the same address."""
+    mine = own()
+    probe = Probe()
+
+    def shared():
+        pool = torch.npu.memory.MemPool(mine.allocator())
+        with torch.npu.memory.use_mem_pool(pool):
+            tensor = allocate(30 * MIB)
+        address = tensor.data_ptr()
+        text, _ = probe.share(address)
+        del tensor, pool
+        torch.npu.empty_cache()
+        return address, text
+
+    first, second = shared(), shared()
+    return {"same address": first[0] == second[0], "same text": first[1] == second[1],
+            "counts": probe.own_counts()}
+
+
+def made_meanwhile(rounds):
+    """Pools with an allocator of their own are made while another thread empties the cache. What failed."""
+    probe = Probe()
+    side = torch.npu.Stream()
+    done = threading.Event()
+
+    def empty():
+        torch.npu.set_device(0)
+        while not done.is_set():
+            probe.empty_cache(1)
+
+    thread = threading.Thread(target=empty, daemon=True)
+    thread.start()
+    failures = []
+    for number in range(rounds):
+        # As torch numbers pools: it finds them by one of the two numbers.
+        pool = (1000 + number, 0)
+        probe.pool_create_own(0, *pool)
+        probe.pool_begin(0, *pool, side.npu_stream)
+        failures.append(refused(use, probe, side))
+        probe.pool_end(0, *pool)
+        # Its maker's use and the scope's.
+        probe.pool_release(0, *pool)
+        probe.pool_release(0, *pool)
+    done.set()
+    thread.join()
+    return [failure for failure in failures if failure]
+
+
+def use(probe, stream):
+    probe.raw_delete(probe.raw_alloc_with_stream(30 * MIB, stream.npu_stream))
 
 
 def current():

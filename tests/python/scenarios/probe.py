@@ -34,6 +34,7 @@ CALLS = {
     "free_device_cached_memory": ("i", ""),
     "memory_info": ("i", "zz"),
     "pool_create": ("iQQ", ""),
+    "pool_create_own": ("iQQ", ""),
     "pool_begin": ("iQQQ", ""),
     "pool_end": ("iQQ", ""),
     "pool_release": ("iQQ", ""),
@@ -70,8 +71,9 @@ class ProbeError(Exception):
 class Probe:
     """`probe.name(…)` calls a method; several results come as a tuple."""
 
-    def __init__(self):
-        torch.npu.init()
+    def __init__(self, init=True):
+        if init:
+            torch.npu.init()
         # HCCL's functions in it must be found by name.
         self._library = ctypes.CDLL(os.environ["NPUALLOC_PROBE"], mode=ctypes.RTLD_GLOBAL)
         for name in ("error_type", "error_text"):

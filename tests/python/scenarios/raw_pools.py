@@ -1,5 +1,8 @@
 """Private pools, captures and checkpoints by their virtual methods, with wrong calls."""
 
+import threading
+import time
+
 import torch
 import torch_npu
 
@@ -46,6 +49,41 @@ def routes():
     probe.empty_cache(1)
     stages.append(pick(stats(), *NAMES))
     return {"counts": counts, "live": live, "stages": stages}
+
+
+def routes_meanwhile(rounds):
+    """One thread's scope ends while another's begins: the requests of the latter all go to its pool. How many
+    did."""
+    probe = Probe()
+    streams = [torch.npu.Stream() for _ in range(2)]
+    for pool in (MINE, OTHER):
+        probe.pool_create(0, *pool)
+    # Fails rather than waits for good where a thread has failed.
+    together = threading.Barrier(2, timeout=60)
+
+    def ends():
+        torch.npu.set_device(0)
+        for _ in range(rounds):
+            probe.pool_begin(0, *MINE, streams[0].npu_stream)
+            together.wait()
+            probe.pool_end(0, *MINE)
+            together.wait()
+
+    thread = threading.Thread(target=ends)
+    thread.start()
+    inside = 0
+    for _ in range(rounds):
+        together.wait()
+        probe.pool_begin(0, *OTHER, streams[1].npu_stream)
+        # What the end has begun to do is done.
+        time.sleep(0.001)
+        address = probe.raw_alloc_with_stream(30 * MIB, streams[1].npu_stream)
+        inside += probe.pool_live(0, *OTHER, [address])
+        probe.raw_delete(address)
+        probe.pool_end(0, *OTHER)
+        together.wait()
+    thread.join()
+    return inside
 
 
 def emptied_pool():

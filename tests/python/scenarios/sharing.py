@@ -9,6 +9,7 @@ import torch.multiprocessing
 
 from scenarios.common import MIB, allocate, caught, pick, stats
 from scenarios.probe import Probe, refused
+from scenarios.virtual import calls
 
 NAMES = ["allocated_bytes.all.current", "reserved_bytes.all.current"]
 
@@ -28,6 +29,19 @@ def texts():
         "one segment": first[0] == second[0] if first[0][1:2] == b"c" else None,
         "unknown": refused(probe.share, 0xDEAD0000),
     }
+
+
+def withdrawn():
+    """What was shared is closed when its memory goes back to the driver."""
+    probe = Probe()
+    shared, alone = probe.raw_alloc(30 * MIB), probe.raw_alloc(40 * MIB)
+    probe.share(shared)
+    rows = []
+    for address in (alone, shared):
+        probe.raw_delete(address)
+        probe.empty_cache(1)
+        rows.append([calls("aclrtIpcMemClose"), calls("aclrtFree")])
+    return rows
 
 
 def pages():

@@ -160,7 +160,7 @@ def recorded_streams():
 def works():
     """A collective gives its block back before the event of its use completes."""
     probe = Probe()
-    side = torch.npu.Stream()
+    side, other = torch.npu.Stream(), torch.npu.Stream()
     rows = {}
 
     def use(erase):
@@ -191,7 +191,14 @@ def works():
         probe.record_work(handle, 3333)
         return refused(probe.erase_work, handle, 0, side.stream_id, 1111)
 
+    def at_the_second_time(handle):
+        # On another stream it is refused silently; that is not the end of it.
+        with torch.npu.stream(other):
+            first = erase(handle)
+        return first or erase(handle)
+
     rows["given back"] = use(erase)
+    rows["second time"] = use(at_the_second_time)
     rows["another's work"] = use(another)
     rows["used again"] = use(later)
     rows["null block"] = refused(probe.erase_work, 0, 0, side.stream_id, 1)

@@ -73,6 +73,16 @@ def tracked():
     return {"without": without, "all": probe.log()}
 
 
+def tracked_early():
+    """A tracker attached before the device is used."""
+    probe = Probe(init=False)
+    probe.track()
+    before = probe.initialized()
+    allocate(40 * MIB)
+    torch.npu.empty_cache()
+    return {"before": before, "log": probe.log()}
+
+
 def callback():
     """A free-memory callback gives back what it holds before the request fails."""
     probe = Probe()

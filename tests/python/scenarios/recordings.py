@@ -1,0 +1,35 @@
+"""Recordings that the environment asks for, where threads and processes are not alone."""
+
+import ctypes
+import os
+import signal
+
+import torch
+
+from scenarios.common import MIB, allocate
+from scenarios.probe import Probe
+
+
+def under_the_lock():
+    """A thread that runs no Python allocates while another waits for it with the interpreter's lock."""
+    Probe()
+    allocate(1000)
+    # Ends the process where it would wait for good.
+    signal.alarm(60)
+    failed = ctypes.PyDLL(os.environ["NPUALLOC_PROBE"]).probe_allocate_elsewhere(
+        0, ctypes.c_size_t(5 * MIB))
+    signal.alarm(0)
+    return failed
+
+
+def forked():
+    """A forked child ends, with the functions that are registered for that, while its parent goes on."""
+    before = allocate(5 * MIB)
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(60)
+        ctypes.CDLL(None).exit(0)
+    _, status = os.waitpid(pid, 0)
+    after = allocate(7 * MIB)
+    torch.npu.synchronize()
+    return {"status": status, "kept": before.nbytes + after.nbytes}
