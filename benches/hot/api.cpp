@@ -48,7 +48,6 @@ std::unique_ptr<Case> make(const std::string& kind, const Subject& who, const st
   if (kind == "stats") return make_stats(who);
   if (kind == "snapshot") return make_snapshot(who, bytes);
   if (kind == "threads") return make_threads(who, static_cast<int>(n[0]), n[1] != 0);
-  if (kind == "alone") return make_alone(static_cast<int>(n[0]));
   throw std::runtime_error("no such case: " + kind);
 }
 

@@ -153,8 +153,6 @@ std::unique_ptr<Case> make_event(const Subject&, std::int64_t stream_id);
 std::unique_ptr<Case> make_stats(const Subject&);
 std::unique_ptr<Case> make_snapshot(const Subject&, std::uint64_t slots);
 std::unique_ptr<Case> make_threads(const Subject&, int threads, bool two_devices);
-// Threads that have nothing in common, without an allocator.
-std::unique_ptr<Case> make_alone(int threads);
 std::unique_ptr<Case> make_replay(const Subject&, const TraceEvent* events, std::size_t count,
                                   const std::int64_t* stream_ids);
 

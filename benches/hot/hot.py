@@ -1,7 +1,7 @@
 """Measures the stock allocator and npualloc in turns; `cargo xtask bench hot` runs it.
 
     python hot.py --bench LIBRARY --plugin LIBRARY --output FILE [--quick] [--case TEXT]…
-                  [--trace FILE]…
+                  [--trace FILE]… [--apart]
 """
 
 import argparse
@@ -9,6 +9,7 @@ import ctypes
 import json
 import os
 import statistics
+import subprocess
 import sys
 
 import numpy
@@ -20,6 +21,14 @@ from trace import EVENT, TraceError, read, synthetic
 STOCK, NPUALLOC = 0, 1
 SUBJECTS = (STOCK, NPUALLOC)
 MIB = 1 << 20
+# Cases of several threads, and what they are made with: threads, whether each has a device of its own. They are
+# measured in a process whose task queues are off: the queues' threads look for work all the time, on each
+# device, and take half a CPU from those that are measured.
+THREADS = {
+    "threads: 1": (1, 0),
+    "threads: 2, one device": (2, 0),
+    "threads: 2, two devices": (2, 1),
+}
 
 
 class Failed(Exception):
@@ -203,15 +212,11 @@ def cases(bench, streams, simulator, traces):
     event = Case("event of a record_stream alone", "event", steps=10_000)
     event.numbers = [(streams.id(bench.device(subject), 1),) for subject in SUBJECTS]
     yield event
-    yield Case("threads: 1", "threads", [1, 0], latencies=False)
-    yield Case("threads: 2, one device", "threads", [2, 0], latencies=False)
-    if torch.npu.device_count() >= 4:
-        yield Case("threads: 2, two devices", "threads", [2, 1], latencies=False)
-    else:
-        print("skipped: threads on two devices (needs 4 devices)", file=sys.stderr)
-    for threads in (1, 2):
-        name = f"threads: {threads}, no allocator"
-        yield Case(name, "alone", [threads], latencies=False)
+    for name, (threads, two_devices) in THREADS.items():
+        if two_devices and torch.npu.device_count() < 4:
+            print(f"skipped: {name} (needs 4 devices)", file=sys.stderr)
+        else:
+            yield Case(name, "threads", [threads, two_devices], latencies=False)
     yield Case("history on, 1,000 live", "history", [1000])
     yield Case("getDeviceStats", "stats")
     yield Case("snapshot, 100,000 live", "snapshot", [100_000], steps=1, latencies=False)
@@ -332,11 +337,21 @@ def derived(rows):
             two = by_name.get(f"threads: 2, {text}")
             if one and two:
                 figures[f"{who}: throughput of 2 threads / of 1, {text}"] = one[key] / two[key]
-    one, two = (by_name.get(f"threads: {threads}, no allocator") for threads in (1, 2))
-    if one and two:
-        text = "the machine: throughput of 2 threads / of 1, no allocator"
-        figures[text] = one["npualloc_ns"] / two["npualloc_ns"]
     return figures
+
+
+def measured_apart(arguments):
+    """The rows of the cases of several threads. To be called before this process has task queues itself."""
+    output = f"{arguments.output}.apart"
+    command = [sys.executable, __file__, "--apart", "--output", output]
+    command += ["--bench", arguments.bench, "--plugin", arguments.plugin]
+    command += ["--quick"] if arguments.quick else []
+    command += [word for text in arguments.case for word in ("--case", text)]
+    subprocess.run(command, check=True, env={**os.environ, "TASK_QUEUE_ENABLE": "0"})
+    with open(output, encoding="utf-8") as file:
+        rows = json.load(file)["cases"]
+    os.remove(output)
+    return rows
 
 
 def main():
@@ -347,8 +362,15 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--case", action="append", default=[])
     parser.add_argument("--trace", action="append", default=[])
+    parser.add_argument("--apart", action="store_true")
     arguments = parser.parse_args()
 
+    def is_wanted(name):
+        return not arguments.case or any(text in name for text in arguments.case)
+
+    rows = []
+    if not arguments.apart and any(map(is_wanted, THREADS)):
+        rows = measured_apart(arguments)
     bench = Bench(arguments.bench)
     bench.keep(STOCK)
     plugin = Plugin(arguments.plugin)
@@ -363,10 +385,9 @@ def main():
         name = os.path.basename(path).split(".")[0]
         traces.append((name, read(path)))
     measurer = Measurer(bench, plugin, arguments.quick)
-    rows = []
     streams = Streams()
     for case in cases(bench, streams, Simulator(), traces):
-        if arguments.case and not any(text in case.name for text in arguments.case):
+        if (case.name in THREADS) != arguments.apart or not is_wanted(case.name):
             continue
         print(f"case: {case.name}", flush=True)
         rows.append(measurer.measure(case))
@@ -379,5 +400,5 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    except (Failed, TraceError, OSError) as error:
+    except (Failed, TraceError, OSError, subprocess.CalledProcessError) as error:
         sys.exit(f"error: {error}")

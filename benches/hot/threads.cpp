@@ -1,6 +1,4 @@
-// Several threads, each with live blocks of its own, on one device or on one each; or with nothing
-// in common at all, which tells how much of two threads the machine can run at a time.
-#include <atomic>
+// Several threads, each with live blocks of its own, on one device or on one each.
 #include <barrier>
 
 #include "bench.h"
@@ -9,44 +7,14 @@ namespace bench {
 
 namespace {
 
-// What an operation cannot do without, a lock and a probe of a table, in cache lines that are
-// nobody else's.
-class alignas(128) Alone {
- public:
-  template <class Time>
-  void step(Time& time, std::uint64_t) {
-    time([this] { probe(); });
-    time([this] { probe(); });
-  }
-
- private:
-  static constexpr std::size_t kWords = 1 << 13;
-
-  void probe() {
-    bool taken = false;
-    lock_.compare_exchange_strong(taken, true, std::memory_order_acquire);
-    random_ ^= random_ << 13;
-    random_ ^= random_ >> 7;
-    random_ ^= random_ << 17;
-    table_[random_ % kWords] += random_;
-    lock_.store(false, std::memory_order_release);
-  }
-
-  std::atomic<bool> lock_{false};
-  std::uint64_t random_ = 88172645463325252;
-  std::vector<std::uint64_t> table_ = std::vector<std::uint64_t>(kWords);
-};
-
 class ThreadsCase final : public Case {
  public:
-  // `work(thread)` makes what a thread repeats.
-  template <class Work>
-  ThreadsCase(int threads, Work work)
+  ThreadsCase(const Subject& subject, int threads, bool two_devices)
       : start_(threads + 1), end_(threads + 1), spans_(static_cast<std::size_t>(threads)) {
     for (int i = 0; i < threads; ++i) {
-      workers_.emplace_back([this, work, i] {
-        const std::unique_ptr own = work(i);
-        repeat(*own, static_cast<std::size_t>(i));
+      const int device = two_devices && i % 2 == 1 ? subject.second_device : subject.device;
+      workers_.emplace_back([this, allocator = subject.allocator, device, i] {
+        work(allocator, device, static_cast<std::uint32_t>(i));
       });
     }
   }
@@ -72,13 +40,15 @@ class ThreadsCase final : public Case {
   }
 
  private:
+  static constexpr std::size_t kSlots = 1000;
+
   struct Span {
     Clock::time_point start;
     Clock::time_point end;
   };
 
-  template <class Work>
-  void repeat(Work& work, std::size_t thread) {
+  void work(Allocator* allocator, int device, std::uint32_t seed) {
+    Churn churn(allocator, use_device(device), draw(kSlots, 2 << 20, 1, seed + 1), kSlots);
     const Untimed untimed;
     std::uint64_t next = 0;
     for (;;) {
@@ -86,8 +56,8 @@ class ThreadsCase final : public Case {
       const std::uint64_t steps = steps_;
       if (steps == 0) return;
       const auto start = Clock::now();
-      for (std::uint64_t i = 0; i < steps; ++i) work.step(untimed, next++);
-      spans_[thread] = {start, Clock::now()};
+      for (std::uint64_t i = 0; i < steps; ++i) churn.step(untimed, next++);
+      spans_[seed] = {start, Clock::now()};
       end_.arrive_and_wait();
     }
   }
@@ -104,17 +74,7 @@ class ThreadsCase final : public Case {
 }  // namespace
 
 std::unique_ptr<Case> make_threads(const Subject& subject, int threads, bool two_devices) {
-  return std::make_unique<ThreadsCase>(threads, [subject, two_devices](int thread) {
-    constexpr std::size_t kSlots = 1000;
-    const int device = two_devices && thread % 2 == 1 ? subject.second_device : subject.device;
-    const auto seed = static_cast<std::uint32_t>(thread) + 1;
-    return std::make_unique<Churn>(subject.allocator, use_device(device),
-                                   draw(kSlots, 2 << 20, 1, seed), kSlots);
-  });
-}
-
-std::unique_ptr<Case> make_alone(int threads) {
-  return std::make_unique<ThreadsCase>(threads, [](int) { return std::make_unique<Alone>(); });
+  return std::make_unique<ThreadsCase>(subject, threads, two_devices);
 }
 
 }  // namespace bench
