@@ -12,12 +12,10 @@ use crate::ids::{DeviceId, MempoolId, StreamKey};
 use crate::owners::Owners;
 use crate::primitives::atomic::{AtomicBool, AtomicI32, Ordering};
 use crate::primitives::{BlockingMutex, OnceLock};
+use crate::size::MOST_BYTES;
 
 /// More devices than any host has.
 pub const MAX_DEVICES: usize = if cfg!(loom) { 2 } else { 64 };
-
-/// More is asked for as this much, which no device has: so that no sum of sizes overflows. Bytes.
-const MOST_BYTES: usize = isize::MAX as usize;
 
 /// The allocator of a process: one [`DeviceAllocator`] for each device. Thread-safe.
 pub struct Registry {

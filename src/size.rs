@@ -14,8 +14,8 @@ pub const LARGE_SEGMENT: usize = 20 << 20;
 pub const MIN_LARGE_ALLOC: usize = 10 << 20;
 /// Segments of requests ≥ [`MIN_LARGE_ALLOC`] are rounded up to a multiple of this.
 pub const ROUND_LARGE: usize = 2 << 20;
-/// Requests of at least this size are refused outright.
-pub const ONE_EXABYTE: usize = 1 << 60;
+/// More is asked for as this much, which no device has: so that no sum of sizes overflows.
+pub const MOST_BYTES: usize = isize::MAX as usize;
 
 /// Number of `roundup_power2_divisions` intervals: 1 MiB, 2 MiB, … 32 GiB and above.
 pub const POWER2_INTERVALS: usize = 16;

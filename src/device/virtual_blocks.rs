@@ -191,24 +191,27 @@ impl State {
     /// requests meanwhile.
     pub fn occupy_part(&mut self, id: BlockId, part: Range<usize>) -> BlockId {
         self.occupy(id);
-        let since = self.arena[id].free_since;
         let offset = part.start - self.arena[id].addr;
         if offset > 0 {
-            let left = self.split_front(id, offset);
-            self.arena[left].state = BlockState::Busy;
-            self.arena[left].free_since = since;
-            self.busy += 1;
+            let left = self.split_busy(id, offset);
             self.settle(left);
         }
         if part.end == self.arena[id].end() {
             return id;
         }
-        let busy = self.split_front(id, part.len());
-        self.arena[busy].state = BlockState::Busy;
-        self.arena[busy].free_since = since;
-        self.busy += 1;
+        let busy = self.split_busy(id, part.len());
         self.settle(id);
         busy
+    }
+
+    /// Splits `size` bytes off the front of a busy block: both are busy, and as old as it was.
+    fn split_busy(&mut self, id: BlockId, size: usize) -> BlockId {
+        let since = self.arena[id].free_since;
+        let front = self.split_front(id, size);
+        let block = &mut self.arena[front];
+        (block.state, block.free_since) = (BlockState::Busy, since);
+        self.busy += 1;
+        front
     }
 
     /// Ends a busy block: what the page table says is mapped becomes free, the rest unmapped; each part
