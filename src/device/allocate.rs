@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::DeviceAllocator;
+use super::events::REAP_LIMIT;
 use super::state::{Request, State};
 use super::transit::NAPS;
 use crate::config::Rung;
@@ -98,7 +99,7 @@ impl DeviceAllocator {
             if short || state.traffic.fences() {
                 self.fence_deferred(state);
             }
-            self.reap_recorded(state);
+            self.reap_recorded(state, REAP_LIMIT);
             state.traffic.asked();
         }
     }
@@ -112,6 +113,7 @@ impl DeviceAllocator {
         context: Option<Arc<Context>>,
     ) -> Result<usize> {
         let mut attempt = Attempt::default();
+        self.settle_limit(&mut state)?;
         // The pool may have no user any more: it must not be forgotten meanwhile.
         state.pools.hold(request.pool);
         let mut outcome = self.climb_again(&mut state, &request, &context, &mut attempt);
@@ -194,6 +196,8 @@ impl DeviceAllocator {
             };
         }
         let size = state.settings.allocation_size(request.size);
+        // Why the driver gave no segment the last time it was asked for one.
+        let mut failure;
         macro_rules! try_growth {
             ($rung:ident) => {
                 let (before, moves) = (state.failed_growths, state.is_memory_in_transit());
@@ -202,13 +206,16 @@ impl DeviceAllocator {
                     attempt.missed = moves || state.failed_growths != before;
                     state.failed_growths += 1;
                 }
-                match outcome? {
-                    Ok(addr) => {
+                match outcome {
+                    Ok(Ok(addr)) => {
                         state.ladder.$rung += 1;
                         return Ok(Ok(addr));
                     }
-                    Err(Refusal::Policy) => return Ok(Err((Refusal::Policy, size))),
-                    Err(Refusal::Full) => {}
+                    Ok(Err(Refusal::Policy)) => return Ok(Err((Refusal::Policy, size))),
+                    Ok(Err(Refusal::Full)) => failure = None,
+                    // Whatever the driver gives for a reason, it may lack memory: its codes for that differ.
+                    Err(error) if !request.virtual_memory => failure = Some(error),
+                    Err(error) => return Err(error),
                 }
             };
         }
@@ -316,7 +323,7 @@ impl DeviceAllocator {
         if capturing {
             attempt.tried.push("nothing that a graph capture forbids");
         }
-        Ok(Err((Refusal::Full, size)))
+        failure.map_or(Ok(Err((Refusal::Full, size))), Err)
     }
 
     /// Maps memory where new segments are virtual, otherwise asks for a fixed segment.
@@ -327,6 +334,9 @@ impl DeviceAllocator {
         size: usize,
         context: &Option<Arc<Context>>,
     ) -> Result<std::result::Result<usize, Refusal>> {
+        if self.is_rejected(state, size)? {
+            return Ok(Err(Refusal::Policy));
+        }
         let external = state
             .pools
             .get(request.pool)
@@ -336,12 +346,24 @@ impl DeviceAllocator {
         } else {
             let ample = state.ample_segment(request, size);
             if ample > size
+                && !self.is_rejected(state, ample)?
                 && let Ok(addr) = self.grow(state, request, ample, context)?
             {
                 return Ok(Ok(addr));
             }
             self.grow(state, request, size, context)
         }
+    }
+
+    /// Whether policy (`throw_on_npumalloc_oom`) forbids to ask for `size` bytes.
+    fn is_rejected(&self, state: &mut MutexGuard<'_, State>, size: usize) -> DriverResult<bool> {
+        if !state.settings.throw_on_npumalloc_oom {
+            return Ok(false);
+        }
+        let memory = MutexGuard::unlocked(state, || self.driver.memory_info(self.id))?;
+        let share = state.settings.per_process_memory_fraction;
+        let promised = state.reserved() + state.growing + size;
+        Ok(promised as f64 > (share * memory.total as f64).floor())
     }
 
     /// Asks the driver for a segment with the lock released, and serves the request from it.
@@ -356,10 +378,6 @@ impl DeviceAllocator {
         if state.limit.is_some_and(|limit| promised > limit) {
             return Ok(Err(Refusal::Full));
         }
-        let policy_fraction = state
-            .settings
-            .throw_on_npumalloc_oom
-            .then_some(state.settings.per_process_memory_fraction);
         let huge_1g = state.settings.page_size_1g && !request.small;
         let external = state
             .pools
@@ -368,27 +386,17 @@ impl DeviceAllocator {
             .map(|p| p.id);
         state.growing += size;
         state.pools.hold(request.pool);
-        let answer: DriverResult<Option<usize>> = MutexGuard::unlocked(state, || {
-            if let Some(fraction) = policy_fraction {
-                let total = self.driver.memory_info(self.id)?.total;
-                if promised as f64 > (fraction * total as f64).floor() {
-                    return Ok(None);
-                }
-            }
-            match external {
-                Some(pool) => self.driver.pool_malloc(self.id, pool, size),
-                None => self.driver.malloc(self.id, size, huge_1g),
-            }
-            .map(Some)
+        let answer = MutexGuard::unlocked(state, || match external {
+            Some(pool) => self.driver.pool_malloc(self.id, pool, size),
+            None => self.driver.malloc(self.id, size, huge_1g),
         });
         state.growing -= size;
         state.pools.unhold(request.pool);
         match answer {
-            Ok(Some(addr)) => {
+            Ok(addr) => {
                 let id = state.add_segment(addr, size, request, context.as_ref());
                 Ok(Ok(state.hand_out(id, request, context.clone())))
             }
-            Ok(None) => Ok(Err(Refusal::Policy)),
             Err(error) if error.is_out_of_memory() => {
                 state.device_full = true;
                 Ok(Err(Refusal::Full))

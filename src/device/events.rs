@@ -8,9 +8,9 @@ use crate::ids::{BlockId, PoolId};
 use crate::stream::PendingUse;
 use crate::sync::MutexGuard;
 
-/// Completed events handled for one allocation at the most: bounds its latency. What is left is
-/// handled by the next ones, or by a miss.
-const REAP_LIMIT: usize = 64;
+/// Completed events handled at the most by an allocation that may be served without them: bounds its latency.
+/// What is left is handled by the next ones. A request that nothing free serves handles all.
+pub(super) const REAP_LIMIT: usize = 64;
 
 /// The default stream's number among PyTorch's.
 const DEFAULT_STREAM: i64 = 0;
@@ -56,16 +56,15 @@ impl State {
 }
 
 impl DeviceAllocator {
-    /// Records the events that are still to be recorded, and returns blocks whose events have completed.
+    /// Records the events that are still to be recorded, and returns all blocks whose events have completed.
     pub(super) fn reap_events(&self, state: &mut MutexGuard<'_, State>) {
         self.fence_deferred(state);
-        self.reap_recorded(state);
+        self.reap_recorded(state, usize::MAX);
     }
 
-    /// Returns blocks whose events have completed to their lists, without waiting. A query that fails
-    /// counts as not complete.
-    pub(super) fn reap_recorded(&self, state: &mut MutexGuard<'_, State>) {
-        let mut budget = REAP_LIMIT;
+    /// Returns blocks whose events have completed to their lists, without waiting, `budget` events at the most. A
+    /// query that fails counts as not complete.
+    pub(super) fn reap_recorded(&self, state: &mut MutexGuard<'_, State>, mut budget: usize) {
         for stream in 0..state.pending.streams() {
             let mut completed = None;
             while let Some(head) = state.pending.head(stream) {

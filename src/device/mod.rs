@@ -76,8 +76,8 @@ pub struct DeviceAllocator {
 }
 
 impl DeviceAllocator {
-    /// An allocator that holds nothing yet. Asks the driver for the capacity when a memory fraction is
-    /// configured.
+    /// An allocator that holds nothing yet. Calls no driver function: a device that nobody uses is left alone. Fails where
+    /// the settings' memory fraction is none.
     pub fn new(
         id: DeviceId,
         driver: Arc<dyn Driver>,
@@ -85,6 +85,7 @@ impl DeviceAllocator {
         pad: usize,
     ) -> Result<Self> {
         let fraction = settings.per_process_memory_fraction;
+        check_fraction(fraction)?;
         let device = Self {
             id,
             driver,
@@ -95,10 +96,10 @@ impl DeviceAllocator {
             prefetcher: Prefetcher::default(),
             exiting: AtomicBool::new(false),
         };
-        device.settle_engine(&mut device.state.lock());
-        if fraction < 1.0 {
-            device.set_memory_fraction(fraction)?;
-        }
+        let mut state = device.state.lock();
+        device.settle_engine(&mut state);
+        state.share = (fraction < 1.0).then_some(fraction);
+        drop(state);
         Ok(device)
     }
 
@@ -142,9 +143,12 @@ impl DeviceAllocator {
 
     /// The share of the device's memory this process may reserve.
     pub fn memory_fraction(&self) -> Result<f64> {
-        let Some(limit) = self.state.lock().limit else {
+        let mut state = self.state.lock();
+        self.settle_limit(&mut state)?;
+        let Some(limit) = state.limit else {
             return Ok(1.0);
         };
+        drop(state);
         let total = self.driver.memory_info(self.id)?.total;
         Ok(limit as f64 / total as f64)
     }
@@ -152,15 +156,34 @@ impl DeviceAllocator {
     /// Limits what this process may reserve to a share of the device's memory, in [0, 1]; 1 removes the
     /// limit. Memory already reserved stays.
     pub fn set_memory_fraction(&self, fraction: f64) -> Result<()> {
-        if !(0.0..=1.0).contains(&fraction) {
-            return Err(AllocError::InvalidFraction { fraction });
-        }
+        check_fraction(fraction)?;
         let limit = if fraction < 1.0 {
             Some((fraction * self.driver.memory_info(self.id)?.total as f64) as usize)
         } else {
             None
         };
-        self.state.lock().limit = limit;
+        let mut state = self.state.lock();
+        (state.limit, state.share) = (limit, None);
         Ok(())
+    }
+
+    /// Makes the limit of the share that the settings name. With the first request that needs memory: asking a device
+    /// for its capacity may make the process a context there.
+    fn settle_limit(&self, state: &mut MutexGuard<'_, State>) -> Result<()> {
+        if state.share.is_some() {
+            let memory = MutexGuard::unlocked(state, || self.driver.memory_info(self.id))?;
+            if let Some(share) = state.share.take() {
+                state.limit = Some((share * memory.total as f64) as usize);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_fraction(fraction: f64) -> Result<()> {
+    if (0.0..=1.0).contains(&fraction) {
+        Ok(())
+    } else {
+        Err(AllocError::InvalidFraction { fraction })
     }
 }

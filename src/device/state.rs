@@ -5,7 +5,7 @@ use super::bounce::Bounce;
 use super::hot::LastFreed;
 use super::probe::Probe;
 use crate::block::{AddrMap, BlockArena, BlockState};
-use crate::config::Settings;
+use crate::config::{ExpandableSegments, Settings};
 use crate::driver::{EventHandle, StreamToken};
 use crate::history::History;
 use crate::ids::{BlockId, ListId, PoolId, StreamKey};
@@ -19,6 +19,9 @@ use crate::stream::{Fences, PendingEvents, StreamUses, Traffic};
 /// Bytes of blocks whose events are put off: up to this, or up to a part of what is active.
 const DEFERRED_BYTES: usize = 16 << 20;
 const DEFERRED_SHARE: usize = 512;
+/// With `multi_stream_lazy_reclaim` an allocation that is served from cache asks only when more events than these are
+/// outstanding (the stock allocator's number): without a bound they would become more and more.
+const LAZY_EVENTS: usize = 512;
 
 /// Names a block from the time it is handed out until its last use is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +74,8 @@ pub(super) struct State {
     pub settings: Settings,
     /// What this process may reserve, bytes.
     pub limit: Option<usize>,
+    /// The same as a share of the device's memory, from the settings, until the device has been asked for that.
+    pub share: Option<f64>,
     /// Bytes that threads are asking the driver for right now, beyond `reserved_bytes`.
     pub growing: usize,
     /// Bytes ordered ahead of need and not taken in yet.
@@ -153,6 +158,7 @@ impl State {
             history: History::default(),
             settings,
             limit: None,
+            share: None,
             growing: 0,
             ahead: 0,
             failed_growths: 0,
@@ -185,10 +191,12 @@ impl State {
     ) -> Request {
         let size = self.settings.round_size(bytes, pad);
         let small = size <= SMALL_SIZE;
-        let virtual_memory = self.virtual_memory;
-        let list = self.lists.of(pool, stream, small, virtual_memory);
         let no_split =
             pool != PoolId::DEFAULT && self.pools.get(pool).is_some_and(|pool| pool.no_split);
+        // Where nobody asked for virtual segments, blocks that are never split are segments, which don't merge.
+        let asked = self.settings.expandable_segments == ExpandableSegments::On;
+        let virtual_memory = self.virtual_memory && (asked || !no_split);
+        let list = self.lists.of(pool, stream, small, virtual_memory);
         Request {
             requested: bytes,
             size,
@@ -235,8 +243,9 @@ impl State {
     /// Whether an allocation is to ask events, or to record them.
     #[inline]
     pub fn events_outstanding(&self) -> bool {
-        let events = self.has_events();
-        events && !self.settings.multi_stream_lazy_reclaim
+        let lazy = self.settings.multi_stream_lazy_reclaim;
+        let least = if lazy { LAZY_EVENTS } else { 0 };
+        self.pending.len() + self.deferred.len() > least
     }
 
     /// Puts the event of a block that was given back off.

@@ -1,6 +1,6 @@
-//! All devices together: requests that no device can serve, and devices that are being made.
+//! All devices together: requests that no device can serve.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use npualloc::config::Settings;
 use npualloc::driver::fake::FakeDriver;
@@ -45,26 +45,4 @@ fn sizes_that_padding_and_rounding_would_carry_over_the_end_are_refused() {
             assert_eq!(stats.allocated_bytes.aggregate().peak, 512);
         }
     }
-}
-
-#[test]
-fn devices_are_there_all_at_once() {
-    let driver = Arc::new(FakeDriver::new(1 << 30));
-    let settings = "per_process_memory_fraction:0.5";
-    let settings = Settings::parse(settings).expect("valid");
-    let registry = Arc::new(Registry::new(driver.clone(), settings, 0));
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    // Each device made asks the driver what memory it has.
-    let (first, second) = ((registry.clone(), seen.clone()), driver.clone());
-    driver.meanwhile("memory_info", move || {
-        let (registry, seen) = first.clone();
-        seen.lock().expect("sound").push(registry.device_count());
-        second.meanwhile("memory_info", move || {
-            let (registry, seen) = first;
-            seen.lock().expect("sound").push(registry.device_count());
-        });
-    });
-    registry.init(3).expect("three devices");
-    assert_eq!(*seen.lock().expect("sound"), [0, 0]);
-    assert_eq!(registry.device_count(), 3);
 }

@@ -190,3 +190,30 @@ fn the_driver_is_tried_while_another_thread_puts_memory_to_sleep() {
     assert_eq!(serves.recv(), Ok(Ok(true)));
     device.check_consistency().unwrap();
 }
+
+#[test]
+fn blocks_that_are_never_split_are_segments_unless_virtual_ones_were_asked_for() {
+    let pool = MempoolId {
+        first: 0,
+        second: 1,
+    };
+    let driver = driver();
+    let device = probing("", &driver);
+    device.set_no_split(pool);
+    device.create_or_incref_pool(pool, false).unwrap();
+    let take = || device.allocate_in(30 * MIB, S0, pool, None).unwrap();
+    let blocks: Vec<usize> = (0..10).map(|_| take()).collect();
+    blocks
+        .iter()
+        .for_each(|&addr| assert!(device.deallocate(addr)));
+    // Free neighbours don't become one block that is handed out whole.
+    for addr in [take(), take()] {
+        let block = device.describe_block(addr).unwrap();
+        assert_eq!((blocks.contains(&addr), block.size), (true, 32 * MIB));
+    }
+    assert_eq!(kinds(&device), [false; 10]);
+    let other = device.allocate(30 * MIB, S0).unwrap();
+    assert_eq!(kinds(&device).iter().filter(|kind| **kind).count(), 1);
+    assert!(device.deallocate(other));
+    device.check_consistency().unwrap();
+}

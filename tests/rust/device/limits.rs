@@ -141,3 +141,84 @@ fn large_segments_grow_with_what_is_held_in_pieces_unless_told_otherwise() {
     assert_eq!(grown("ample_segments", "", 10), 30 * MIB);
     assert_eq!(grown("", "max_split_size_mb:256", 10), 30 * MIB);
 }
+
+#[test]
+fn a_policy_against_shortages_holds_for_both_kinds_of_segments() {
+    for kind in ["expandable_segments:True", "expandable_segments:False"] {
+        let (driver, device) = device_with(GIB, kind);
+        let policy = "throw_on_npumalloc_oom:True,per_process_memory_fraction:0.5";
+        device.apply_settings(Settings::parse(&format!("{kind},{policy}")).expect("valid"));
+        device.allocate(300 * MIB, S0).expect("below the share");
+        for bytes in [300 * MIB, 2 * GIB] {
+            let refused = device.allocate(bytes, S0);
+            assert!(
+                matches!(refused, Err(AllocError::Rejected(_))),
+                "{kind}: {refused:?}"
+            );
+        }
+        let (stats, _) = device.stats();
+        let failures = (stats.num_oom_rejections, stats.num_ooms);
+        assert_eq!((failures, stats.num_alloc_retries), ((2, 0), 0), "{kind}");
+        assert_eq!(driver.calls("device_synchronize"), 0, "{kind}");
+        device.allocate(200 * MIB, S0).expect("below the share");
+        device.check_consistency().expect("consistent");
+    }
+}
+
+#[test]
+fn a_share_in_the_settings_asks_the_device_when_memory_is_needed() {
+    for config in ["", "expandable_segments:True"] {
+        let config = format!("{config},per_process_memory_fraction:0.25");
+        let (driver, device) = device_with(GIB, config.trim_start_matches(','));
+        assert_eq!(driver.total_calls(), 0, "nobody uses the device");
+        driver.fail_call(0, 507_899);
+        let failed = device.allocate(100 * MIB, S0);
+        assert!(matches!(failed, Err(AllocError::Driver(_))), "{failed:?}");
+        device.allocate(200 * MIB, S0).expect("below the limit");
+        let error = device.allocate(100 * MIB, S0).expect_err("above the limit");
+        assert!(
+            error.to_string().contains("256.00 MiB allowed; "),
+            "{error}"
+        );
+        assert_eq!(device.memory_fraction().expect("known"), 0.25);
+
+        let (_, device) = device_with(GIB, "per_process_memory_fraction:0.25");
+        assert_eq!(device.memory_fraction().expect("known"), 0.25);
+        let (_, device) = device_with(GIB, "per_process_memory_fraction:0.25");
+        device.set_memory_fraction(1.0).expect("valid");
+        device.allocate(600 * MIB, S0).expect("no limit");
+    }
+}
+
+/// Every fixed segment asked for from now on fails.
+fn refuse_segments(driver: &Arc<FakeDriver>, code: i32) {
+    let again = driver.clone();
+    driver.meanwhile("malloc", move || {
+        again.fail_call(0, code);
+        refuse_segments(&again, code);
+    });
+}
+
+#[test]
+fn whatever_a_driver_gives_as_a_reason_idle_memory_is_returned_before_it_is_told() {
+    const FAILURE: i32 = 507_899;
+    let (driver, device) = device(GIB);
+    let idle = device.allocate(30 * MIB, S0).expect("fits");
+    device.deallocate(idle);
+    // The first call asks the client for memory.
+    driver.fail_call(1, FAILURE);
+    let addr = device.allocate(40 * MIB, S0).expect("the second time");
+    let (stats, _) = device.stats();
+    assert_eq!((stats.num_alloc_retries, stats.num_ooms), (1, 0));
+    device.deallocate(addr);
+    refuse_segments(&driver, FAILURE);
+    let failed = device.allocate(60 * MIB, S0);
+    let Err(AllocError::Driver(error)) = failed else {
+        panic!("{failed:?}")
+    };
+    assert_eq!(error.code, FAILURE);
+    let (stats, _) = device.stats();
+    assert_eq!((stats.num_alloc_retries, stats.num_ooms), (2, 0));
+    assert_eq!(driver.held(0), (0, 0), "all that was idle");
+    device.check_consistency().expect("consistent");
+}

@@ -255,3 +255,50 @@ fn a_stream_that_another_thread_may_capture_is_not_waited_for() {
         device.check_consistency().expect("consistent");
     }
 }
+
+/// Frees `count` small blocks that another stream uses, then a large one, all of whose work is over at once.
+fn free_many(driver: &FakeDriver, device: &DeviceAllocator, count: usize) -> usize {
+    let mut blocks: Vec<usize> = (0..count)
+        .map(|_| device.allocate(MIB / 4, S0).expect("fits"))
+        .collect();
+    blocks.push(device.allocate(100 * MIB, S0).expect("fits"));
+    driver.submit(SIDE);
+    for &addr in &blocks {
+        device.record_stream(addr, SIDE);
+        assert!(device.deallocate(addr));
+    }
+    driver.finish(SIDE);
+    blocks[count]
+}
+
+#[test]
+fn a_request_that_nothing_free_serves_gets_every_block_whose_work_is_over() {
+    for config in ["", "multi_stream_lazy_reclaim:True"] {
+        let (driver, device) = device_with(GIB, config);
+        let large = free_many(&driver, &device, 300);
+        let held = driver.held(0);
+        let again = device.allocate(100 * MIB, S0).expect("fits");
+        assert_eq!((again, driver.held(0)), (large, held), "{config}");
+        device.check_consistency().expect("consistent");
+    }
+}
+
+#[test]
+fn blocks_that_return_lazily_do_not_become_more_and_more() {
+    for (count, all_wait) in [(300, true), (700, false)] {
+        let (driver, device) = device_with(GIB, "multi_stream_lazy_reclaim:True");
+        // A miss would ask.
+        let cached = device.allocate(2 * MIB, StreamKey(1)).expect("fits");
+        device.deallocate(cached);
+        free_many(&driver, &device, count);
+        let before = device.stats().0.active.current();
+        for _ in 0..64 {
+            let addr = device.allocate(2 * MIB, StreamKey(1)).expect("cached");
+            device.deallocate(addr);
+        }
+        let after = device.stats().0.active.current();
+        assert_eq!(after == before, all_wait, "{count}: {before} {after}");
+        assert!(after <= 513, "{after}");
+        device.check_consistency().expect("consistent");
+    }
+}
