@@ -1,6 +1,6 @@
 //! Tables, JSON, progress, and files that are written whole or not at all.
 
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -88,8 +88,7 @@ pub fn write_whole(path: &Path, contents: &[u8]) -> Result<()> {
 }
 
 fn write_to(path: &Path, contents: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).open(path)?;
-    file.write_all(contents)
+    File::create(path)?.write_all(contents)
 }
 
 fn replace(path: &Path, contents: &[u8], mode: Permissions) -> io::Result<()> {
