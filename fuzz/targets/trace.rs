@@ -16,9 +16,14 @@ fuzz_target!(|data: &[u8]| {
         match *event {
             Event::Alloc { bytes: size, stream, pool } => {
                 assert!(stream < trace.streams && (pool as usize) <= trace.pools.len());
+                let block = live.len() as u32;
                 live.push(Some(size));
                 bytes += size;
-                peak = peak.max(bytes);
+                if trace.failed.binary_search(&block).is_ok() {
+                    assert_eq!(trace.events.get(at + 1), Some(&Event::Free { block }));
+                } else {
+                    peak = peak.max(bytes);
+                }
             }
             Event::Free { block } => bytes -= live[block as usize].take().expect("alive"),
             Event::Use { block, stream } => {

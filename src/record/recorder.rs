@@ -1,12 +1,13 @@
 //! Turns calls into the lines of a trace: one file for each device that is used.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
 use super::trace_file::{RecordError, TraceFile};
-use super::writer::PIECE;
+use super::writer::{PIECE, tell};
 
 /// A request for memory, as the program made it.
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +58,8 @@ struct State {
     /// Frames of the stacks, separated by tabs; number 0 is the one that is unknown.
     stacks: Vec<String>,
     failure: Option<RecordError>,
+    /// Devices whose file could not be made.
+    refused: Vec<i32>,
     finished: bool,
 }
 
@@ -75,6 +78,7 @@ impl Recorder {
                 events: HashMap::new(),
                 stacks: vec![String::new()],
                 failure: None,
+                refused: Vec::new(),
                 finished: false,
             }),
         })
@@ -83,6 +87,9 @@ impl Recorder {
     /// Makes a stack known: frames separated by tabs, the innermost first. Gives its number.
     pub fn add_stack(&self, frames: &str) -> u32 {
         let mut state = self.state.lock();
+        if state.finished {
+            return 0;
+        }
         let mut frames: String = frames
             .chars()
             .map(|c| if c.is_control() && c != '\t' { ' ' } else { c })
@@ -104,22 +111,19 @@ impl Recorder {
             }
             let stack = state.stack_in(file, request.stack);
             let number = state.files[file].1.allocated(request, stack);
-            if addr != 0 {
+            if let Some(number) = number.filter(|_| addr != 0) {
                 state.alive.insert(addr, (file, number));
             }
             state.flush(file, false);
         }
     }
 
-    /// A request failed: it is in the trace as an allocation freed at once, after a marker.
+    /// A request failed: it is in the trace as an allocation freed at once, after a marker that says so.
     pub fn failed(&self, request: &Request, capacity: impl FnOnce() -> u64) {
         let mut state = self.state.lock();
         if let Some(file) = state.file(request.device, capacity) {
             let stack = state.stack_in(file, request.stack);
-            let trace = &mut state.files[file].1;
-            trace.event(format_args!("m out of memory: {} bytes", request.bytes));
-            let number = trace.allocated(request, stack);
-            trace.event(format_args!("f {number}"));
+            state.files[file].1.failed(request, stack);
             state.flush(file, true);
         }
     }
@@ -138,8 +142,9 @@ impl Recorder {
         let mut state = self.state.lock();
         if let Some((file, number)) = state.alive.get(&addr).copied() {
             let trace = &mut state.files[file].1;
-            let stream = trace.stream(stream);
-            trace.event(format_args!("u {number} {stream}"));
+            if let Some(stream) = trace.stream(stream) {
+                trace.event(format_args!("u {number} {stream}"));
+            }
             state.flush(file, false);
         }
     }
@@ -216,7 +221,7 @@ impl Recorder {
             .collect();
         let mut state = self.state.lock();
         for file in 0..state.files.len() {
-            state.files[file].1.event(format_args!("m {label}"));
+            state.files[file].1.mark(&label);
             state.flush(file, false);
         }
     }
@@ -233,8 +238,14 @@ impl Recorder {
         }
         state.alive = HashMap::new();
         state.events = HashMap::new();
+        state.stacks = Vec::new();
         let mut total = 0;
         for (_, file) in std::mem::take(&mut state.files) {
+            if let Some(reason) = file.ended {
+                let path = file.path.clone();
+                let source = io::Error::other(format!("{reason}; the recording ended there"));
+                state.failure.get_or_insert(RecordError { path, source });
+            }
             match file.writer.finish() {
                 Ok(bytes) => total += bytes,
                 Err(source) => {
@@ -265,7 +276,7 @@ impl State {
             return None;
         }
         let known = self.known(device);
-        if known.is_some() {
+        if known.is_some() || self.refused.contains(&device) {
             return known;
         }
         let mut path = self.path.clone().into_os_string();
@@ -276,6 +287,8 @@ impl State {
                 Some(self.files.len() - 1)
             }
             Err(error) => {
+                tell(&error.path, &error.source.to_string());
+                self.refused.push(device);
                 self.failure.get_or_insert(error);
                 None
             }
@@ -293,6 +306,7 @@ impl State {
     /// Hands the text over where there is a piece of it, or `all` of it.
     fn flush(&mut self, file: usize, all: bool) {
         let trace = &mut self.files[file].1;
+        let all = all || trace.ended.is_some();
         if trace.text.len() >= PIECE || (all && !trace.text.is_empty()) {
             let piece = std::mem::replace(&mut trace.text, Vec::with_capacity(PIECE + 256));
             // A failure is told by `finish`.

@@ -1,3 +1,4 @@
+use super::super::limits::Limits;
 use super::*;
 use flate2::read::MultiGzDecoder;
 use std::io::Read;
@@ -193,6 +194,133 @@ fn threads_lose_nothing_when_the_buffers_are_full() {
         text.lines().filter(|line| line.starts_with("f ")).count(),
         2 * EACH
     );
+    std::fs::remove_dir_all(directory).expect("removed");
+}
+
+fn limited(path: &Path, limits: Limits) -> Recorder {
+    let recorder = Recorder::start(path, 0, 0).expect("started");
+    recorder.state.lock().files[0].1.limits = limits;
+    recorder
+}
+
+#[test]
+fn a_recording_ends_where_the_reader_would_stop() {
+    let directory = directory();
+    let path = directory.join("t.gz");
+    let limits = Limits {
+        events: 5,
+        ..Limits::READER
+    };
+    let recorder = limited(&path, limits);
+    for addr in 1..4 {
+        recorder.allocated(addr, &request(0, 512, 7), || 0);
+        recorder.freed(addr);
+    }
+    recorder.mark("late");
+    // Written at once, not when the process ends.
+    while text_so_far(&path).lines().count() < 6 {
+        std::thread::yield_now();
+    }
+    let error = recorder.finish().expect_err("it is told").to_string();
+    assert!(error.contains("more than 5 events"), "{error}");
+    let lines = text(&path);
+    assert!(
+        lines.ends_with("a 0 512 0\nf 0\na 1 512 0\nf 1\na 2 512 0\n"),
+        "{lines}"
+    );
+    // A failed request is there as a whole or not at all.
+    let limits = Limits {
+        events: 3,
+        ..Limits::READER
+    };
+    let recorder = limited(&path, limits);
+    recorder.mark("one");
+    recorder.failed(&request(0, 1 << 40, 7), || 0);
+    assert!(recorder.finish().is_err());
+    assert_eq!(text(&path), "# npualloc-trace v1\nm one\n");
+    std::fs::remove_dir_all(directory).expect("removed");
+}
+
+fn text_so_far(path: &Path) -> String {
+    let mut text = String::new();
+    let file = std::fs::File::open(path).expect("there");
+    let _ = MultiGzDecoder::new(file).read_to_string(&mut text);
+    text
+}
+
+#[test]
+fn pools_streams_and_texts_have_limits_too() {
+    let directory = directory();
+    let path = directory.join("t.gz");
+    let few = Limits {
+        pools: 1,
+        streams: 1,
+        stacks: 1,
+        text: 1000,
+        ..Limits::READER
+    };
+    let recorder = limited(&path, few);
+    recorder.allocated(1, &from_pool((0, 1), request(0, 1, 7)), || 0);
+    recorder.allocated(2, &from_pool((0, 2), request(0, 2, 7)), || 0);
+    let error = recorder.finish().expect_err("it is told").to_string();
+    assert!(error.contains("more than 1 private pools"), "{error}");
+    let recorder = limited(&path, few);
+    recorder.allocated(1, &request(0, 1, 7), || 0);
+    recorder.used(1, 8);
+    let error = recorder.finish().expect_err("it is told").to_string();
+    assert!(error.contains("more than 1 streams"), "{error}");
+    let recorder = limited(&path, few);
+    recorder.mark(&"x".repeat(200));
+    for _ in 0..4 {
+        recorder.mark(&"x".repeat(200));
+    }
+    let error = recorder.finish().expect_err("it is told").to_string();
+    assert!(error.contains("more than 1000 bytes of markers"), "{error}");
+    // What is more than that is left out.
+    let recorder = limited(&path, few);
+    let (one, two) = (recorder.add_stack("f"), recorder.add_stack("g"));
+    recorder.allocated(1, &with_stack(one, request(0, 1, 7)), || 0);
+    recorder.allocated(2, &with_stack(two, request(0, 2, 7)), || 0);
+    recorder.finish().expect("written");
+    assert_eq!(
+        text(&path),
+        "# npualloc-trace v1\nk f\na 0 1 0 1\na 1 2 0\n"
+    );
+    std::fs::remove_dir_all(directory).expect("removed");
+}
+
+#[test]
+fn nothing_of_a_recording_stays_in_memory() {
+    let directory = directory();
+    let recorder = Recorder::start(&directory.join("t.gz"), 0, 0).expect("started");
+    assert_eq!(recorder.add_stack("f a.py:1"), 1);
+    recorder.finish().expect("written");
+    assert_eq!(recorder.add_stack("g a.py:2"), 0);
+    assert_eq!(recorder.state.lock().stacks.capacity(), 0);
+    std::fs::remove_dir_all(directory).expect("removed");
+}
+
+#[test]
+fn a_file_belongs_to_one_recording_at_a_time() {
+    let directory = directory();
+    let path = directory.join("t.gz");
+    let first = Recorder::start(&path, 0, 0).expect("started");
+    first.allocated(0x1000, &request(0, 512, 7), || 0);
+    let error = Recorder::start(&path, 0, 0)
+        .expect_err("refused")
+        .to_string();
+    assert!(
+        error.contains("being written by another recording; %p"),
+        "{error}"
+    );
+    first.finish().expect("written");
+    assert_eq!(text(&path), "# npualloc-trace v1\na 0 512 0\n");
+    // The same again, although an older file is there.
+    Recorder::start(&path, 0, 0)
+        .expect("started")
+        .finish()
+        .expect("written");
+    assert_eq!(text(&path), "# npualloc-trace v1\n");
     std::fs::remove_dir_all(directory).expect("removed");
 }
 

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use super::limits::Limits;
 use super::recorder::Request;
-use super::writer::{PIECE, Writer};
+use super::writer::{PIECE, Writer, tell};
 
 /// A file could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +34,11 @@ pub struct TraceFile {
     /// Numbers of the stacks in this file, by their numbers in the recording; 0 = not in it yet.
     stacks: Vec<u32>,
     next_stack: u32,
+    /// Bytes of markers and stacks, as the limits count them.
+    texts: usize,
+    pub limits: Limits,
+    /// Why nothing more is written.
+    pub ended: Option<String>,
 }
 
 impl TraceFile {
@@ -52,6 +58,9 @@ impl TraceFile {
             streams: HashMap::new(),
             stacks: Vec::new(),
             next_stack: 0,
+            texts: 0,
+            limits: Limits::READER,
+            ended: None,
         };
         file.line(format_args!("# npualloc-trace v1"));
         if capacity > 0 {
@@ -60,10 +69,27 @@ impl TraceFile {
         Ok(file)
     }
 
+    /// Whether there is room for so many events; the recording ends where there is none.
+    fn has_room(&mut self, events: u64) -> bool {
+        if self.events + events > self.limits.events {
+            self.end(format!("more than {} events", self.limits.events));
+        }
+        self.ended.is_none()
+    }
+
+    fn end(&mut self, reason: String) {
+        if self.ended.is_none() {
+            tell(&self.path, &format!("{reason}; the recording ends here"));
+            self.ended = Some(reason);
+        }
+    }
+
     /// A line that the reader counts.
     pub fn event(&mut self, text: std::fmt::Arguments<'_>) {
-        self.events += 1;
-        self.line(text);
+        if self.has_room(1) {
+            self.events += 1;
+            self.line(text);
+        }
     }
 
     fn line(&mut self, text: std::fmt::Arguments<'_>) {
@@ -71,36 +97,78 @@ impl TraceFile {
         let _ = writeln!(self.text, "{text}");
     }
 
-    pub fn stream(&mut self, handle: usize) -> usize {
-        let next = self.streams.len();
-        *self.streams.entry(handle).or_insert(next)
+    pub fn mark(&mut self, label: &str) {
+        let texts = self.texts + label.len() + Limits::TEXT_COST;
+        if texts > self.limits.text {
+            self.end(format!("more than {} bytes of markers", self.limits.text));
+        }
+        if self.has_room(1) {
+            self.texts = texts;
+            self.event(format_args!("m {label}"));
+        }
     }
 
-    pub fn allocated(&mut self, request: &Request, stack: u32) -> u32 {
+    /// `None` where the recording has ended.
+    pub fn stream(&mut self, handle: usize) -> Option<usize> {
+        let next = self.streams.len();
+        if let Some(number) = self.streams.get(&handle) {
+            return Some(*number);
+        }
+        if next >= self.limits.streams {
+            self.end(format!("more than {next} streams"));
+            return None;
+        }
+        self.streams.insert(handle, next);
+        Some(next)
+    }
+
+    /// The block's number; `None` where the recording has ended.
+    pub fn allocated(&mut self, request: &Request, stack: u32) -> Option<u32> {
+        let stream = self.stream(request.stream)?;
+        let pool = self.pool_number(request.pool)?;
+        if !self.has_room(1) {
+            return None;
+        }
         let number = self.next;
         self.next += 1;
-        let stream = self.stream(request.stream);
         let bytes = request.bytes;
-        match (self.pool_number(request.pool), stack) {
+        match (pool, stack) {
             (0, 0) => self.event(format_args!("a {number} {bytes} {stream}")),
             (0, _) => self.event(format_args!("a {number} {bytes} {stream} {stack}")),
-            (pool, _) => self.event(format_args!("a {number} {bytes} {stream} {stack} {pool}")),
+            _ => self.event(format_args!("a {number} {bytes} {stream} {stack} {pool}")),
         }
-        number
+        Some(number)
+    }
+
+    /// Three events in a row, by which the reader knows it.
+    pub fn failed(&mut self, request: &Request, stack: u32) {
+        if !self.has_room(3) {
+            return;
+        }
+        self.mark(&format!("out of memory: {} bytes", request.bytes));
+        if let Some(number) = self.allocated(request, stack) {
+            self.event(format_args!("f {number}"));
+        }
     }
 
     /// The number here of a private pool, which is written when it is new here; 0 for the default pool.
-    fn pool_number(&mut self, id: (u64, u64)) -> usize {
+    fn pool_number(&mut self, id: (u64, u64)) -> Option<usize> {
         if id == (0, 0) {
-            return 0;
+            return Some(0);
         }
         if let Some(number) = self.pools.get(&id) {
-            return *number;
+            return Some(*number);
+        }
+        if self.next_pool >= self.limits.pools {
+            self.end(format!("more than {} private pools", self.limits.pools));
+        }
+        if self.ended.is_some() {
+            return None;
         }
         self.next_pool += 1;
         self.pools.insert(id, self.next_pool);
         self.line(format_args!("p {} {}", id.0, id.1));
-        self.next_pool
+        Some(self.next_pool)
     }
 
     /// A private pool lost its last user. When its id is used again, that is another pool.
@@ -110,13 +178,20 @@ impl TraceFile {
         }
     }
 
-    /// The number here of the recording's stack, which is written when it is new here.
+    /// The number here of the recording's stack, which is written when it is new here; 0 where there are too
+    /// many. Half of the text is left to markers.
     pub fn stack_number(&mut self, stack: u32, frames: &str) -> u32 {
         let index = stack as usize;
         if self.stacks.len() <= index {
             self.stacks.resize(index + 1, 0);
         }
         if self.stacks[index] == 0 {
+            let texts = self.texts + frames.len() + Limits::TEXT_COST;
+            let full = self.next_stack >= self.limits.stacks || texts > self.limits.text / 2;
+            if full || self.ended.is_some() {
+                return 0;
+            }
+            self.texts = texts;
             self.next_stack += 1;
             self.stacks[index] = self.next_stack;
             self.line(format_args!("k {frames}"));

@@ -1,6 +1,6 @@
 //! Compresses and writes in a thread of its own.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -8,6 +8,8 @@ use std::thread::JoinHandle;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+
+use super::lock::{lock, unlock};
 
 /// Bytes of text in a piece.
 pub const PIECE: usize = 256 << 10;
@@ -23,13 +25,23 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Makes the file.
+    /// Makes the file, or empties it, unless another recording is writing it.
     pub fn create(path: &Path) -> io::Result<Self> {
-        let file = File::create(path)?;
+        let mut options = OpenOptions::new();
+        let file = options
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        if file.metadata()?.is_file() {
+            lock(&file)?;
+            file.set_len(0)?;
+        }
+        let path = path.to_owned();
         let (pieces, received) = sync_channel(PIECES);
         let thread = std::thread::Builder::new()
             .name("npualloc-trace".into())
-            .spawn(move || write(file, &received))?;
+            .spawn(move || write(file, &path, &received))?;
         Ok(Self {
             pieces,
             thread,
@@ -57,15 +69,30 @@ impl Writer {
     }
 }
 
-fn write(mut file: File, pieces: &Receiver<Vec<u8>>) -> io::Result<u64> {
+fn write(mut file: File, path: &Path, pieces: &Receiver<Vec<u8>>) -> io::Result<u64> {
     let mut written = 0;
-    for piece in pieces {
+    let outcome = pieces.iter().try_for_each(|piece| {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         encoder.write_all(&piece)?;
         let compressed = encoder.finish()?;
         file.write_all(&compressed)?;
         written += compressed.len() as u64;
+        Ok(())
+    });
+    let outcome = outcome.and_then(|()| match file.metadata()?.is_file() {
+        true => file.sync_all(),
+        false => Ok(()),
+    });
+    if let Err(error) = &outcome {
+        // Part of a piece would make the file one that ends in the middle.
+        let _ = file.set_len(written);
+        tell(path, &format!("{error}; the recording ends here"));
     }
-    file.sync_all()?;
-    Ok(written)
+    unlock(&file);
+    outcome.map(|()| written)
+}
+
+/// Says at once what `finish` will say, perhaps hours later.
+pub fn tell(path: &Path, what: &str) {
+    let _ = writeln!(io::stderr(), "npualloc: {}: {what}", path.display());
 }

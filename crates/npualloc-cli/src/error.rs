@@ -47,6 +47,16 @@ pub enum Error {
         /// Why.
         source: SnapshotError,
     },
+    /// A device was chosen of an input that has one.
+    #[error(
+        "{path}: --device is for memory snapshots; a recording has a file for each further device ({path}.npu{device})"
+    )]
+    OneDevice {
+        /// Which file.
+        path: PathBuf,
+        /// The one that was chosen.
+        device: usize,
+    },
     /// The input holds nothing to replay.
     #[error("{path}: the trace holds no event")]
     Empty {

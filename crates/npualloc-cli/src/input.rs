@@ -1,7 +1,7 @@
 //! Files to recordings.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use npualloc_replay::trace::Trace;
@@ -31,10 +31,20 @@ impl Recording {
     /// When it is damaged, foreign, or holds no event.
     pub fn read(source: &Source) -> Result<Self> {
         let path = &source.trace;
-        let recording = if is_pickle(path)? {
-            Self::read_snapshot(path, source.device)?
+        let unreadable = |source| unreadable(path, source);
+        // Opened once: what was taken from a pipe is gone.
+        let mut input = BufReader::new(File::open(path).map_err(unreadable)?);
+        let is_pickle = input.fill_buf().map_err(unreadable)?.first() == Some(&PICKLE_MAGIC);
+        let recording = if is_pickle {
+            Self::read_snapshot(path, input, source.device)?
         } else {
-            let mut trace = Trace::read(path)?;
+            if let Some(device) = source.device {
+                return Err(Error::OneDevice {
+                    path: path.to_owned(),
+                    device,
+                });
+            }
+            let mut trace = Trace::read_from(path, input)?;
             Self {
                 stacks: std::mem::take(&mut trace.stacks),
                 stack_of: std::mem::take(&mut trace.stack_of),
@@ -49,18 +59,19 @@ impl Recording {
         Ok(recording)
     }
 
-    fn read_snapshot(path: &Path, device: Option<usize>) -> Result<Self> {
+    fn read_snapshot(path: &Path, input: BufReader<File>, device: Option<usize>) -> Result<Self> {
         let mut bytes = Vec::new();
         let too_large = || Error::TooLarge {
             path: path.to_owned(),
             most: pickle::MAX_FILE,
         };
-        let file = File::open(path).map_err(|source| unreadable(path, source))?;
         // What it is now; a pipe has no length, and a file may grow.
-        if file.metadata().is_ok_and(|it| it.len() > pickle::MAX_FILE) {
+        let now = input.get_ref().metadata();
+        if now.is_ok_and(|it| it.len() > pickle::MAX_FILE) {
             return Err(too_large());
         }
-        file.take(pickle::MAX_FILE + 1)
+        input
+            .take(pickle::MAX_FILE + 1)
             .read_to_end(&mut bytes)
             .map_err(|source| unreadable(path, source))?;
         if bytes.len() as u64 > pickle::MAX_FILE {
@@ -82,15 +93,6 @@ impl Recording {
             stack_of: converted.stack_of,
         })
     }
-}
-
-fn is_pickle(path: &Path) -> Result<bool> {
-    let mut first = [0];
-    let mut file = File::open(path).map_err(|source| unreadable(path, source))?;
-    let read = file
-        .read(&mut first)
-        .map_err(|source| unreadable(path, source))?;
-    Ok(read == 1 && first[0] == PICKLE_MAGIC)
 }
 
 fn unreadable(path: &Path, source: std::io::Error) -> Error {

@@ -27,14 +27,12 @@ mod runs;
 mod search;
 mod snapshot;
 
-use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
 use crate::commands::Verdict;
-use crate::error::Error;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -47,8 +45,6 @@ fn main() -> ExitCode {
     match outcome {
         Ok(Verdict::Done) => ExitCode::SUCCESS,
         Ok(Verdict::DoesNotFit) => ExitCode::from(1),
-        // The reader of our output has seen enough.
-        Err(Error::Output(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::from(2)

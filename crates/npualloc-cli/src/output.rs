@@ -1,6 +1,8 @@
 //! Tables, JSON, progress, and files that are written whole or not at all.
 
-use std::io::{IsTerminal, Write};
+use std::fs::{self, File, Permissions};
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
@@ -20,7 +22,8 @@ pub struct Output {
 }
 
 impl Output {
-    /// Prints a result: `text` for people, or `value` as JSON.
+    /// Prints a result: `text` for people, or `value` as JSON. A reader that has seen enough and went away is no
+    /// failure.
     pub fn print(self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
         let mut shown = if self.json {
             serde_json::to_string_pretty(value)?
@@ -31,8 +34,11 @@ impl Output {
             shown.push('\n');
         }
         let mut out = std::io::stdout().lock();
-        out.write_all(shown.as_bytes()).map_err(Error::Output)?;
-        out.flush().map_err(Error::Output)
+        let written = out.write_all(shown.as_bytes()).and_then(|()| out.flush());
+        match written {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::Output(error)),
+            _ => Ok(()),
+        }
     }
 
     /// A progress bar on the standard error, where that is a terminal.
@@ -63,25 +69,37 @@ pub fn table(header: &[&str]) -> Table {
     table
 }
 
-/// Writes a file through a temporary one beside it, so that nobody sees part of it.
+/// Writes a file. A regular one is written through a temporary one beside it, so that nobody sees part of it,
+/// and links to it stay; anything else (a pipe, a device) is written to as it is.
 pub fn write_whole(path: &Path, contents: &[u8]) -> Result<()> {
-    let failed = |source| Error::Write {
+    let written = match fs::metadata(path) {
+        Ok(found) if found.is_file() => fs::canonicalize(path)
+            .and_then(|target| replace(&target, contents, found.permissions())),
+        // A link to nothing makes what it names.
+        Ok(_) => write_to(path, contents),
+        Err(_) if path.is_symlink() => write_to(path, contents),
+        // What the process's umask leaves of it.
+        Err(_) => replace(path, contents, Permissions::from_mode(0o666)),
+    };
+    written.map_err(|source| Error::Write {
         path: path.to_owned(),
         source,
-    };
+    })
+}
+
+fn write_to(path: &Path, contents: &[u8]) -> io::Result<()> {
+    File::create(path)?.write_all(contents)
+}
+
+fn replace(path: &Path, contents: &[u8], mode: Permissions) -> io::Result<()> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let mut file = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
-    file.write_all(contents).map_err(failed)?;
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        // A temporary file is private; a result is not.
-        let mode = std::fs::Permissions::from_mode(0o644);
-        file.as_file().set_permissions(mode).map_err(failed)?;
-    }
-    file.persist(path).map_err(|error| failed(error.error))?;
+    let mut file = tempfile::Builder::new()
+        .permissions(mode)
+        .tempfile_in(directory)?;
+    file.write_all(contents)?;
+    file.persist(path)?;
     Ok(())
 }

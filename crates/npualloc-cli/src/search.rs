@@ -86,6 +86,9 @@ pub struct Scored {
     /// Time in driver calls and waits on the given device, nanoseconds; `None` when it does not complete
     /// there.
     pub stall_ns: Option<u64>,
+    /// How many of the requests that failed in the recorded run are served there; `None` when it does not
+    /// complete.
+    pub failed_served: Option<usize>,
 }
 
 /// A search under way.
@@ -149,10 +152,13 @@ impl Search<'_> {
                 conf,
                 least_capacity: None,
                 stall_ns: None,
+                failed_served: None,
             });
         };
         let here = runs::run(self.trace, &conf, &settings, self.capacity)?;
-        let stall_ns = here.out_of_memory_at.is_none().then(|| stalls(&here));
+        let completes = here.out_of_memory_at.is_none();
+        let stall_ns = completes.then(|| stalls(&here));
+        let failed_served = completes.then_some(here.failed_served);
         let least_capacity = match (self.goal, to_beat) {
             (Goal::Stalls, _) => None,
             (Goal::Memory, Some(bytes)) => {
@@ -178,6 +184,7 @@ impl Search<'_> {
             conf,
             least_capacity,
             stall_ns,
+            failed_served,
         })
     }
 

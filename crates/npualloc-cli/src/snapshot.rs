@@ -32,6 +32,11 @@ pub enum SnapshotError {
     /// Sizes that no device has.
     #[error("the snapshot holds more than 1 EiB, or more streams or pools than a device has")]
     Absurd,
+    /// It says the same again and again.
+    #[error(
+        "the snapshot holds more than {MAX_BLOCKS} blocks, or more than {MAX_TEXT} bytes of stacks"
+    )]
+    TooMuch,
 }
 
 /// More than any device has.
@@ -40,6 +45,12 @@ const MAX_STREAMS: usize = 1024;
 const ONE_EXBIBYTE: u64 = 1 << 60;
 /// Frames of a stack that are kept.
 const MOST_FRAMES: usize = 40;
+/// The most blocks of segments that are looked at. A pickle may hold one list in many places.
+const MAX_BLOCKS: usize = 1 << 24;
+/// The most bytes of stacks.
+const MAX_TEXT: usize = 1 << 30;
+/// Characters of a name or a path that are kept.
+const MOST_NAME: usize = 500;
 
 /// A snapshot as a trace, with the stacks of its allocations.
 #[derive(Debug, Default)]
@@ -80,11 +91,15 @@ pub fn convert(
         }
         Some(device) => device,
         None => {
+            let all = segments.iter();
+            let held: HashSet<u64> = all
+                .filter_map(|segment| heap.number(*segment, "device"))
+                .collect();
             let used = |device: &usize| {
                 let entries = heap
                     .list(traces[*device])
                     .is_some_and(|all| !all.is_empty());
-                entries || segments_of(*device).next().is_some()
+                entries || held.contains(&(*device as u64))
             };
             (0..traces.len()).find(used).unwrap_or(0)
         }
@@ -119,6 +134,9 @@ struct Converter<'a> {
     by_frames: HashMap<u32, u32>,
     by_text: HashMap<String, u32>,
     absurd: bool,
+    /// Blocks of segments looked at, and bytes of stacks.
+    looked_at: usize,
+    text: usize,
 }
 
 impl<'a> Converter<'a> {
@@ -134,6 +152,8 @@ impl<'a> Converter<'a> {
             by_frames: HashMap::new(),
             by_text: HashMap::from([(String::new(), 0)]),
             absurd: false,
+            looked_at: 0,
+            text: 0,
         };
         converter.converted.stacks.push(String::new());
         converter
@@ -161,6 +181,10 @@ impl<'a> Converter<'a> {
             let blocks = self.heap.get(segment, "blocks");
             let mut next = self.heap.number(segment, "address").unwrap_or(0);
             for block in blocks.and_then(|all| self.heap.list(all)).unwrap_or(&[]) {
+                self.looked_at += 1;
+                if self.looked_at > MAX_BLOCKS {
+                    return;
+                }
                 let addr = self.heap.number(*block, "address").unwrap_or(next);
                 let size = self.heap.number(*block, "size").unwrap_or(0);
                 next = addr.saturating_add(size);
@@ -201,8 +225,25 @@ impl<'a> Converter<'a> {
                 self.allocate(addr, size, (stream, pool), entry);
             }
             Some("free_completed") => self.free(addr),
-            Some("oom") => self.mark("out of memory in the recorded run"),
+            Some("oom") => self.fail(entry),
             _ => {}
+        }
+    }
+
+    /// A request that failed, as recordings have it: an allocation that is freed at once.
+    fn fail(&mut self, entry: Value) {
+        let asked = self.heap.number(entry, "size").unwrap_or(0);
+        self.mark(&format!("out of memory: {asked} bytes"));
+        let stream = self.heap.bits(entry, "stream").unwrap_or(0);
+        let pool = self.pool(entry, "pool_id");
+        // More than any device has, whatever was asked for.
+        let bytes = asked.min((ONE_EXBIBYTE - 1).saturating_sub(self.bytes));
+        let block = self.request(bytes, (stream, pool), entry);
+        let trace = &mut self.converted.trace;
+        trace.events.push(Event::Free { block });
+        trace.failed.push(block);
+        if let Some(at) = (pool as usize).checked_sub(1) {
+            self.last_frees[at] = trace.events.len();
         }
     }
 
@@ -267,16 +308,22 @@ impl<'a> Converter<'a> {
     fn allocate(&mut self, addr: u64, bytes: u64, (stream, pool): (u64, u16), described: Value) {
         // An entry may be lost; what is at an address now replaces what was.
         self.free(addr);
+        let block = self.request(bytes, (stream, pool), described);
+        self.alive.insert(addr, (block, bytes, pool));
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.absurd |= bytes >= ONE_EXBIBYTE || self.bytes >= ONE_EXBIBYTE;
+        let trace = &mut self.converted.trace;
+        trace.peak_live = trace.peak_live.max(self.bytes);
+    }
+
+    /// The next allocation, by its number.
+    fn request(&mut self, bytes: u64, (stream, pool): (u64, u16), described: Value) -> u32 {
         let next = self.streams.len() as u32;
         let stream = *self.streams.entry(stream).or_insert(next);
+        self.absurd |= stream as usize >= MAX_STREAMS;
         let stack = self.stack(described);
         let trace = &mut self.converted.trace;
-        self.alive.insert(addr, (trace.blocks, bytes, pool));
-        self.absurd |= bytes >= ONE_EXBIBYTE
-            || self.bytes.saturating_add(bytes) >= ONE_EXBIBYTE
-            || stream as usize >= MAX_STREAMS;
-        self.bytes = self.bytes.saturating_add(bytes);
-        trace.peak_live = trace.peak_live.max(self.bytes);
+        let block = trace.blocks;
         trace.blocks += 1;
         trace.streams = trace.streams.max(stream + 1);
         trace.events.push(Event::Alloc {
@@ -285,6 +332,7 @@ impl<'a> Converter<'a> {
             pool,
         });
         self.converted.stack_of.push(stack);
+        block
     }
 
     fn free(&mut self, addr: u64) {
@@ -314,14 +362,19 @@ impl<'a> Converter<'a> {
             .take(MOST_FRAMES)
             .map(|frame| self.frame(*frame))
             .collect();
+        let text = text.join("\n");
+        if self.text + text.len() > MAX_TEXT {
+            // `finish` says so.
+            self.text = usize::MAX / 2;
+            return 0;
+        }
         let stacks = &mut self.converted.stacks;
-        let stack = *self
-            .by_text
-            .entry(text.join("\n"))
-            .or_insert_with_key(|text| {
-                stacks.push(text.clone());
-                stacks.len() as u32 - 1
-            });
+        let known = &mut self.text;
+        let stack = *self.by_text.entry(text).or_insert_with_key(|text| {
+            *known += text.len();
+            stacks.push(text.clone());
+            stacks.len() as u32 - 1
+        });
         self.by_frames.insert(id, stack);
         stack
     }
@@ -329,7 +382,9 @@ impl<'a> Converter<'a> {
     fn frame(&self, frame: Value) -> String {
         let part = |key| {
             let value = self.heap.get(frame, key);
-            value.and_then(|value| self.heap.text(value)).unwrap_or("?")
+            let text = value.and_then(|value| self.heap.text(value)).unwrap_or("?");
+            let end = text.char_indices().nth(MOST_NAME);
+            &text[..end.map_or(text.len(), |(at, _)| at)]
         };
         let line = self.heap.number(frame, "line").unwrap_or(0);
         format!("{} at {}:{line}", part("name"), part("filename"))
@@ -338,6 +393,9 @@ impl<'a> Converter<'a> {
     fn finish(mut self) -> Result<Converted, SnapshotError> {
         if self.absurd {
             return Err(SnapshotError::Absurd);
+        }
+        if self.looked_at > MAX_BLOCKS || self.text > MAX_TEXT {
+            return Err(SnapshotError::TooMuch);
         }
         if self.converted.stacks.len() == 1 {
             self.converted.stack_of.clear();

@@ -1,4 +1,5 @@
-//! One trace on one allocator.
+//! One trace on one allocator. Where a request failed in the recorded run, it is tried; the replay goes on
+//! without it, as the program did, unless the run ended there.
 //!
 //! The traced program's work is modelled so that time matters: each allocation, each use on another
 //! stream and each free puts a task on the stream concerned that touches the block, another stream
@@ -59,6 +60,8 @@ pub struct Outcome {
     pub out_of_memory_at: Option<usize>,
     /// The message of that failure.
     pub message: Option<String>,
+    /// Requests that failed in the recorded run and were served here.
+    pub failed_served: usize,
     /// The most device memory held at once, by the device's own count.
     pub peak_held: u64,
     /// The most bytes in live blocks and blocks that wait for other streams, after rounding.
@@ -125,6 +128,8 @@ pub fn replay_observed(
     let mut pools = Pools::new(&trace.pools);
     let mut marks = Marks::new(&trace.events);
     let mut outcome = Outcome::default();
+    let mut failed = trace.failed.iter().copied().peekable();
+    let fatal = trace.fatal();
     let mut watermark = 0;
     observer.begin(&allocator);
     let begin = Instant::now();
@@ -137,11 +142,22 @@ pub fn replay_observed(
                 stream,
                 pool,
             } => {
+                let block = blocks.len() as u32;
+                let failed = failed.next_if_eq(&block).is_some();
                 let addr = if bytes == 0 {
                     0
                 } else {
                     match pools.allocate(&allocator, pool, bytes as usize, stream) {
-                        Ok(addr) => addr,
+                        Ok(addr) => {
+                            outcome.failed_served += usize::from(failed);
+                            addr
+                        }
+                        // The program went on without it.
+                        Err(AllocError::OutOfMemory(_) | AllocError::Rejected(_))
+                            if failed && fatal != Some(block) =>
+                        {
+                            0
+                        }
                         Err(AllocError::OutOfMemory(report) | AllocError::Rejected(report)) => {
                             outcome.out_of_memory_at = Some(at);
                             observer.out_of_memory(at, &report, &allocator);
@@ -151,7 +167,9 @@ pub fn replay_observed(
                         Err(error) => return Err(error),
                     }
                 };
-                device.launch(stream, TASK_NS, addr, bytes);
+                if addr != 0 || bytes == 0 {
+                    device.launch(stream, TASK_NS, addr, bytes);
+                }
                 blocks.push((addr, bytes, stream));
                 given = addr;
             }

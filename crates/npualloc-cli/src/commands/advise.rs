@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Verdict;
-use super::replay::ratio;
+use super::replay::{SERVED, ratio, served};
 use crate::cli::{AdviseArgs, Goal};
 use crate::error::Result;
 use crate::input::Recording;
@@ -21,6 +21,8 @@ struct Report {
     goal: Goal,
     capacity: u64,
     peak_live: u64,
+    /// In the recorded run.
+    failed_requests: usize,
     /// Whether what is best completes (on the given device, where stalls are counted).
     completes: bool,
     /// The line to put before the program.
@@ -55,6 +57,7 @@ pub fn run(arguments: &AdviseArgs, output: Output) -> Result<Verdict> {
         goal: arguments.goal,
         capacity,
         peak_live: trace.peak_live,
+        failed_requests: trace.failed.len(),
         completes,
         advice,
         candidates,
@@ -68,18 +71,22 @@ pub fn run(arguments: &AdviseArgs, output: Output) -> Result<Verdict> {
 }
 
 fn text(report: &Report) -> String {
-    let mut shown = table(&[
+    let mut header = vec![
         "settings",
         "least capacity",
         "× live",
         "driver calls and waits",
-    ]);
+    ];
+    if report.failed_requests > 0 {
+        header.push(SERVED);
+    }
+    let mut shown = table(&header);
     for (index, scored) in report.candidates.iter().enumerate() {
         let is_start = runs::USUAL_CONFS.contains(&scored.conf.as_str());
         if index >= SHOWN && !is_start {
             continue;
         }
-        shown.add_row([
+        let mut row = vec![
             show_conf(&scored.conf).to_owned(),
             scored
                 .least_capacity
@@ -91,7 +98,12 @@ fn text(report: &Report) -> String {
                 || "does not complete".to_owned(),
                 super::replay::milliseconds,
             ),
-        ]);
+        ];
+        if report.failed_requests > 0 {
+            let count = scored.failed_served;
+            row.push(count.map_or_else(String::new, |it| served(it, report.failed_requests)));
+        }
+        shown.add_row(row);
     }
     if report.goal == Goal::Stalls {
         for index in [1, 2] {

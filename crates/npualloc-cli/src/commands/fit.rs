@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Verdict;
-use super::replay::place;
+use super::replay::{SERVED, place, served};
 use crate::cli::FitArgs;
 use crate::error::Result;
 use crate::input::Recording;
@@ -16,6 +16,8 @@ struct Report {
     trace: String,
     capacity: u64,
     peak_live: u64,
+    /// In the recorded run. Whether it fits depends on the last alone, and only where the run ended with it.
+    failed_requests: usize,
     fits: bool,
     settings: Vec<Fit>,
 }
@@ -28,6 +30,8 @@ struct Fit {
     least_capacity: Option<u64>,
     /// What is lacking; 0 when it fits.
     missing: Option<u64>,
+    /// How many of the requests that failed in the recorded run are served.
+    failed_served: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     out_of_memory: Option<String>,
 }
@@ -56,6 +60,7 @@ pub fn run(arguments: &FitArgs, output: Output) -> Result<Verdict> {
             fits,
             least_capacity: least.map(|bytes| if fits { bytes.min(capacity) } else { bytes }),
             missing,
+            failed_served: outcome.failed_served,
             out_of_memory: outcome.out_of_memory_at.map(|at| place(&trace, at)),
         })
     })?;
@@ -64,6 +69,7 @@ pub fn run(arguments: &FitArgs, output: Output) -> Result<Verdict> {
         trace: path.display().to_string(),
         capacity,
         peak_live: trace.peak_live,
+        failed_requests: trace.failed.len(),
         fits: settings.iter().any(|fit| fit.fits),
         settings,
     };
@@ -76,9 +82,13 @@ pub fn run(arguments: &FitArgs, output: Output) -> Result<Verdict> {
 }
 
 fn text(report: &Report) -> String {
-    let mut shown = table(&["settings", "fits", "least capacity", "missing", "fails at"]);
+    let mut header = vec!["settings", "fits", "least capacity", "missing", "fails at"];
+    if report.failed_requests > 0 {
+        header.push(SERVED);
+    }
+    let mut shown = table(&header);
     for fit in &report.settings {
-        shown.add_row([
+        let mut row = vec![
             show_conf(&fit.conf).to_owned(),
             if fit.fits { "yes" } else { "no" }.to_owned(),
             fit.least_capacity
@@ -89,7 +99,11 @@ fn text(report: &Report) -> String {
                 None => "?".to_owned(),
             },
             fit.out_of_memory.clone().unwrap_or_default(),
-        ]);
+        ];
+        if report.failed_requests > 0 {
+            row.push(served(fit.failed_served, report.failed_requests));
+        }
+        shown.add_row(row);
     }
     let verdict = if report.fits { "fits" } else { "does not fit" };
     format!(

@@ -18,6 +18,8 @@ struct Report {
     workload: String,
     events: usize,
     peak_live: u64,
+    /// In the recorded run; how many of them are served is said for each of the settings.
+    failed_requests: usize,
     private_pools: usize,
     capacity: u64,
     runs: Vec<Run>,
@@ -60,6 +62,7 @@ pub fn run(arguments: &ReplayArgs, output: Output) -> Result<Verdict> {
         workload: trace.workload.clone(),
         events: trace.events.len(),
         peak_live: trace.peak_live,
+        failed_requests: trace.failed.len(),
         private_pools: trace.pools.len(),
         capacity,
         runs,
@@ -83,6 +86,9 @@ fn text(report: &Report, trace: &Trace) -> String {
     if report.runs.iter().any(|run| run.least_capacity.is_some()) {
         header.push("least capacity");
     }
+    if report.failed_requests > 0 {
+        header.push(SERVED);
+    }
     let mut shown = table(&header);
     for run in &report.runs {
         let outcome = &run.outcome;
@@ -104,6 +110,9 @@ fn text(report: &Report, trace: &Trace) -> String {
             row.push(least.map_or("none".into(), |bytes| {
                 format!("{} ({}×)", show_size(bytes), ratio(bytes, report.peak_live))
             }));
+        }
+        if report.failed_requests > 0 {
+            row.push(served(outcome.failed_served, report.failed_requests));
         }
         shown.add_row(row);
     }
@@ -134,6 +143,14 @@ pub fn place(trace: &Trace, at: usize) -> String {
         Some(label) if !label.is_empty() => format!("event {at} ({label})"),
         _ => format!("event {at}"),
     }
+}
+
+/// Header of the column with [`served`].
+pub(super) const SERVED: &str = "failed requests served";
+
+/// How many of the requests that failed in the recorded run a replay served.
+pub(super) fn served(count: usize, all: usize) -> String {
+    format!("{count} of {all}")
 }
 
 pub(super) fn ratio(bytes: u64, live: u64) -> String {

@@ -6,7 +6,7 @@ use npualloc_replay::replay::replay_observed;
 use serde::Serialize;
 
 use super::Verdict;
-use super::replay::place;
+use super::replay::{place, served};
 use crate::cli::ReportArgs;
 use crate::error::{Error, Result};
 use crate::input::Recording;
@@ -22,6 +22,8 @@ struct Written {
     conf: String,
     capacity: u64,
     peak_held: u64,
+    failed_requests: usize,
+    failed_served: usize,
     out_of_memory: Option<String>,
 }
 
@@ -59,6 +61,8 @@ pub fn run(arguments: &ReportArgs, output: Output) -> Result<Verdict> {
         conf: arguments.conf.clone(),
         capacity,
         peak_held: outcome.peak_held,
+        failed_requests: trace.failed.len(),
+        failed_served: outcome.failed_served,
         out_of_memory: outcome.out_of_memory_at.map(|at| place(trace, at)),
     };
     output.print(&written, || {
@@ -66,8 +70,15 @@ pub fn run(arguments: &ReportArgs, output: Output) -> Result<Verdict> {
             None => "completes".to_owned(),
             Some(at) => format!("runs out of memory at {at}"),
         };
+        let failed = match written.failed_requests {
+            0 => String::new(),
+            all => format!(
+                "Of the requests that failed when it was recorded, {} are served.\n",
+                served(written.failed_served, all)
+            ),
+        };
         format!(
-            "With {} on {} the workload {end}, and holds at most {}.\nWritten: {} ({})",
+            "With {} on {} the workload {end}, and holds at most {}.\n{failed}Written: {} ({})",
             show_conf(&written.conf),
             show_size(capacity),
             show_size(written.peak_held),

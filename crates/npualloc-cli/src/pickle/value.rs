@@ -22,6 +22,10 @@ pub enum Value {
     Dict(u32),
 }
 
+/// The most pairs of a dictionary that is looked into. Those of a snapshot have about ten, and the same one may
+/// stand in many places: each look goes through all of its pairs.
+const MAX_PAIRS: usize = 64;
+
 /// Texts and containers of one pickle.
 #[derive(Debug, Default)]
 pub struct Heap {
@@ -47,10 +51,13 @@ impl Heap {
         }
     }
 
-    /// The value under a key of a dictionary: the last one given.
+    /// The value under a key of a dictionary: the last one given. `None` too where there are too many.
     pub fn get(&self, value: Value, key: &str) -> Option<Value> {
         let Value::Dict(id) = value else { return None };
         let pairs = self.dicts.get(id as usize)?;
+        if pairs.len() > MAX_PAIRS {
+            return None;
+        }
         let found = pairs.iter().rev().find(|(k, _)| self.text(*k) == Some(key));
         found.map(|(_, value)| *value)
     }

@@ -146,6 +146,36 @@ fn every_command_checks_settings_and_capacity() {
 }
 
 #[test]
+fn a_device_of_a_recording_that_has_one() {
+    let files = Files::new();
+    let trace = files.write("t", growing());
+    by_every_command(
+        &files,
+        &trace,
+        &["--device", "1"],
+        "a file for each further device",
+    );
+}
+
+#[test]
+fn a_line_without_end_is_named_and_not_shown_whole() {
+    let files = Files::new();
+    let long = "x".repeat(70_000);
+    let trace = files.write("long", format!("# npualloc-trace v1\n{long}\n"));
+    let output = npualloc()
+        .arg("replay")
+        .arg(&trace)
+        .output()
+        .expect("it runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(
+        errors.contains("longer than 65536 bytes") && errors.len() < 1000,
+        "{errors}"
+    );
+}
+
+#[test]
 fn settings_and_sizes_that_make_no_sense() {
     let files = Files::new();
     let trace = files.write("t", growing());

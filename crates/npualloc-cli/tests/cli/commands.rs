@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::traces::{Files, MIB, growing, gzip, npualloc};
 
-fn json(arguments: &[&str], status: i32) -> Value {
+pub fn json(arguments: &[&str], status: i32) -> Value {
     let output = npualloc().args(arguments).output().expect("it runs");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(status), "{errors}");

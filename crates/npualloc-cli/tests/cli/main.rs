@@ -3,6 +3,8 @@
 mod bad_input;
 mod browser;
 mod commands;
+mod failed;
+mod pipes;
 mod report;
 mod snapshots;
 mod traces;

@@ -15,6 +15,9 @@
 //! | `m <label>` | marker |
 //!
 //! Ids increase from 0; streams are small integers, 0 the default stream.
+//!
+//! A request that failed in the recorded run is three lines in a row: the marker
+//! `m out of memory: <bytes> bytes`, its allocation, and its free. See [`Trace::failed`].
 
 mod parser;
 #[cfg(test)]
@@ -27,10 +30,12 @@ use std::path::{Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 use parser::Parser;
 
-/// First two bytes of a gzip file.
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+/// First byte of a gzip file, and of no text. A pipe may give no second one yet.
+const GZIP_MAGIC: u8 = 0x1f;
 /// The longest line that is read, bytes.
 const MAX_LINE: u64 = 64 << 10;
+/// The longest description of what is wrong with a line, characters: it quotes the line.
+const MAX_PROBLEM: usize = 200;
 
 /// One event. Blocks are named by their position among the allocations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,8 +110,11 @@ pub struct Trace {
     pub streams: u32,
     /// Number of allocations.
     pub blocks: u32,
-    /// The most bytes alive at once.
+    /// The most bytes alive at once; requests that failed never were.
     pub peak_live: u64,
+    /// Blocks, in order, that the recorded run asked for and did not get. Each is freed by the event after
+    /// its allocation.
+    pub failed: Vec<u32>,
 }
 
 /// Why a trace could not be read.
@@ -155,12 +163,19 @@ impl Trace {
             path: path.to_owned(),
             error,
         };
-        let mut file = BufReader::new(File::open(path).map_err(io)?);
-        let compressed = file.fill_buf().map_err(io)?.starts_with(&GZIP_MAGIC);
-        if compressed {
-            Self::parse(path, BufReader::new(MultiGzDecoder::new(file)))
+        Self::read_from(path, BufReader::new(File::open(path).map_err(io)?))
+    }
+
+    /// Reads a trace, compressed or not; `path` is named in errors.
+    pub fn read_from(path: &Path, mut input: impl BufRead) -> Result<Self, TraceError> {
+        let begin = input.fill_buf().map_err(|error| TraceError::Io {
+            path: path.to_owned(),
+            error,
+        })?;
+        if begin.starts_with(&[GZIP_MAGIC]) {
+            Self::parse(path, BufReader::new(MultiGzDecoder::new(input)))
         } else {
-            Self::parse(path, file)
+            Self::parse(path, input)
         }
     }
 
@@ -196,17 +211,23 @@ impl Trace {
                     first: line.chars().take(60).collect(),
                 });
             }
-            if number > 1 && !text.ends_with(b"\n") && (text.len() as u64) < MAX_LINE {
-                return Err(TraceError::Truncated {
-                    path: path.to_owned(),
-                    line: number - 1,
-                });
-            }
-            parser.line(line).map_err(|problem| TraceError::Line {
+            let wrong = |problem: String| TraceError::Line {
                 path: path.to_owned(),
                 line: number,
-                problem,
-            })?;
+                problem: shortened(problem),
+            };
+            if !text.ends_with(b"\n") {
+                if text.len() as u64 == MAX_LINE {
+                    return Err(wrong(format!("longer than {MAX_LINE} bytes")));
+                }
+                if number > 1 {
+                    return Err(TraceError::Truncated {
+                        path: path.to_owned(),
+                        line: number - 1,
+                    });
+                }
+            }
+            parser.line(line).map_err(wrong)?;
         }
         if number == 0 {
             return Err(TraceError::Foreign {
@@ -216,4 +237,19 @@ impl Trace {
         }
         Ok(parser.trace)
     }
+
+    /// The failed request that no other one follows, as a block: what the recorded run ended with. It went on
+    /// after every other failed request.
+    pub fn fatal(&self) -> Option<u32> {
+        let last = self.failed.last().copied();
+        last.filter(|block| block + 1 == self.blocks)
+    }
+}
+
+fn shortened(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(MAX_PROBLEM) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }

@@ -3,15 +3,22 @@
 use super::{Event, Trace};
 
 /// More streams than a device has.
-const MAX_STREAMS: u32 = 1024;
+pub(super) const MAX_STREAMS: u32 = 1024;
 /// The most events that are read: 1.5 GiB of memory.
-const MAX_EVENTS: usize = 1 << 26;
+pub(super) const MAX_EVENTS: usize = 1 << 26;
 /// The most stacks that are read.
-const MAX_STACKS: usize = 1 << 20;
+pub(super) const MAX_STACKS: usize = 1 << 20;
 /// The most private pools that are read.
-const MAX_POOLS: usize = u16::MAX as usize;
+pub(super) const MAX_POOLS: usize = u16::MAX as usize;
 /// The longest label that is kept, characters.
 const MAX_LABEL: usize = 200;
+/// The most bytes of labels and stacks together.
+const MAX_TEXT: usize = if cfg!(test) { 1 << 16 } else { MOST_TEXT };
+pub(super) const MOST_TEXT: usize = 1 << 30;
+/// What a text costs besides its bytes.
+pub(super) const TEXT_COST: usize = 64;
+/// More bytes than a system of devices has.
+const ONE_EXBIBYTE: u64 = 1 << 60;
 
 #[derive(Default)]
 pub(super) struct Parser {
@@ -21,6 +28,10 @@ pub(super) struct Parser {
     /// Whether each private pool has users.
     pools: Vec<bool>,
     bytes: u64,
+    /// Bytes of the texts so far.
+    text: usize,
+    /// The last allocation that a failed request's marker precedes: its event, and the peak before it.
+    announced: Option<(usize, u64)>,
 }
 
 impl Parser {
@@ -35,18 +46,23 @@ impl Parser {
         };
         let event = match kind {
             "a" => {
-                let (id, bytes) = (number("the block's id")?, number("the size")?);
+                let (id, mut bytes) = (number("the block's id")?, number("the size")?);
                 let stream = self.stream(number("the stream")?)?;
                 self.allocated_by(words.next())?;
                 let pool = words.next().map_or(Ok(0), |word| self.pool(word))?;
                 if id != self.live.len() as u64 || id >= u64::from(u32::MAX) {
                     return Err(format!("block {id} should be {}", self.live.len()));
                 }
+                if self.is_announced(bytes) {
+                    self.announced = Some((self.trace.events.len(), self.trace.peak_live));
+                    // A program may ask for anything; this is more than any device has.
+                    bytes = bytes.min(ONE_EXBIBYTE - 1 - self.bytes);
+                }
                 self.live.push(Some(bytes));
                 self.bytes = self
                     .bytes
                     .checked_add(bytes)
-                    .filter(|bytes| *bytes < 1 << 60)
+                    .filter(|bytes| *bytes < ONE_EXBIBYTE)
                     .ok_or("more than 1 EiB is alive")?;
                 self.trace.peak_live = self.trace.peak_live.max(self.bytes);
                 self.trace.blocks += 1;
@@ -83,6 +99,13 @@ impl Parser {
                 let id = number("the block's id")?;
                 let block = self.block(id)?;
                 self.bytes -= self.live[block as usize].take().unwrap_or(0);
+                if let Some((at, peak)) = self.announced
+                    && at + 1 == self.trace.events.len()
+                    && block + 1 == self.trace.blocks
+                {
+                    self.trace.peak_live = peak;
+                    self.trace.failed.push(block);
+                }
                 Event::Free { block }
             }
             "u" => {
@@ -109,7 +132,8 @@ impl Parser {
             }
             "e" => Event::EmptyCache,
             "m" => {
-                let label = line[1..].trim().chars().take(MAX_LABEL).collect();
+                let label: String = line[1..].trim().chars().take(MAX_LABEL).collect();
+                self.keep(&label)?;
                 self.trace.labels.push(label);
                 let label = (self.trace.labels.len() - 1) as u32;
                 return self.push(Event::Mark { label });
@@ -136,7 +160,28 @@ impl Parser {
         Ok(())
     }
 
+    /// Whether the last event says that a request for so many bytes failed.
+    fn is_announced(&self, bytes: u64) -> bool {
+        let Some(Event::Mark { label }) = self.trace.events.last() else {
+            return false;
+        };
+        let label = &self.trace.labels[*label as usize];
+        let asked = label.strip_prefix("out of memory: ");
+        let asked = asked.and_then(|rest| rest.strip_suffix(" bytes"));
+        asked.and_then(|asked| asked.parse().ok()) == Some(bytes)
+    }
+
+    /// Counts a text that is kept.
+    fn keep(&mut self, text: &str) -> Result<(), String> {
+        self.text += text.len() + TEXT_COST;
+        if self.text > MAX_TEXT {
+            return Err(format!("more than {MAX_TEXT} bytes of markers and stacks"));
+        }
+        Ok(())
+    }
+
     fn add_stack(&mut self, frames: &str) -> Result<(), String> {
+        self.keep(frames)?;
         let stacks = &mut self.trace.stacks;
         if stacks.is_empty() {
             stacks.push(String::new());
