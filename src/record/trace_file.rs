@@ -36,7 +36,7 @@ pub struct TraceFile {
 }
 
 impl TraceFile {
-    pub fn create(path: &Path, capacity: u64) -> Result<Self, RecordError> {
+    pub fn create(path: &Path) -> Result<Self, RecordError> {
         let writer = Writer::create(path).map_err(|source| RecordError {
             path: path.to_owned(),
             source,
@@ -54,10 +54,14 @@ impl TraceFile {
             next_stack: 0,
         };
         file.line(format_args!("# npualloc-trace v1"));
-        if capacity > 0 {
-            file.line(format_args!("# capacity {capacity}"));
-        }
         Ok(file)
+    }
+
+    /// The device's bytes, where they are known.
+    pub fn capacity(&mut self, bytes: u64) {
+        if bytes > 0 {
+            self.line(format_args!("# capacity {bytes}"));
+        }
     }
 
     /// A line that the reader counts.
