@@ -271,6 +271,26 @@ impl Registry {
         Ok(bytes)
     }
 
+    /// As [`DeviceAllocator::sleep`]. In the debug mode memory is checked first, since contents are lost;
+    /// damage is an error, and nothing sleeps then.
+    pub fn sleep(&self, device: i32, pool: Option<MempoolId>) -> Result<usize> {
+        let device = self.device(device)?;
+        if let Some(debug) = &self.debug {
+            debug.check(device);
+            debug.raise()?;
+        }
+        device.sleep(pool)
+    }
+
+    /// As [`DeviceAllocator::wake_up`].
+    pub fn wake_up(&self, device: i32, pool: Option<MempoolId>) -> Result<usize> {
+        let device = self.device(device)?;
+        if let Some(debug) = &self.debug {
+            debug.waking(device);
+        }
+        device.wake_up(pool)
+    }
+
     /// Brings a pool back to a checkpoint.
     pub fn restore(&self, device: i32, checkpoint: &Checkpoint) -> Result<Restored> {
         let device = self.device(device)?;

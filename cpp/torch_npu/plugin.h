@@ -65,6 +65,9 @@ NPUALLOC_EXPORT const char* npualloc_trace_event_recorded(void* event, int devic
 NPUALLOC_EXPORT const char* npualloc_trace_event_waited(void* event);
 /// Writes what is left. `bytes` (may be null): what was written in all.
 NPUALLOC_EXPORT const char* npualloc_trace_stop(uint64_t* bytes);
+/// What the library does when the process ends, for where the C library's exit functions are not
+/// called (`_exit`): a recording that this process began is over.
+NPUALLOC_EXPORT void npualloc_trace_end_of_process();
 /// 1 while one is under way.
 NPUALLOC_EXPORT int npualloc_trace_is_on();
 

@@ -42,6 +42,9 @@ std::atomic<bool>& stacks_wanted() {
   return *wanted;
 }
 
+// Whether the recording under way has stacks: what was wanted when it began.
+std::atomic<bool> taking_stacks{false};
+
 // Numbers of the stacks that a recording has.
 struct Stacks {
   std::mutex mutex;
@@ -56,7 +59,7 @@ Stacks& stacks() {
 
 // The number of the calling thread's stack; 0 where it has none or none is wanted.
 std::uint32_t current_stack(const ffi::Recorder& current) {
-  if (!stacks_wanted().load(std::memory_order_relaxed)) return 0;
+  if (!taking_stacks.load(std::memory_order_relaxed)) return 0;
   thread_local std::vector<python_frames::Frame> frames;
   python_frames::gather(frames);
   if (frames.empty()) return 0;
@@ -81,11 +84,10 @@ std::uint32_t current_stack(const ffi::Recorder& current) {
 
 const ffi::Recorder* under_way() { return recorder.load(std::memory_order_acquire); }
 
-}  // namespace
+// The path is that of the device which is used first.
+constexpr int kFirstUsed = -1;
 
-void take_stacks(bool wanted) { stacks_wanted().store(wanted); }
-
-void start(NpuAllocator& allocator, const std::string& path) {
+void start_on(NpuAllocator& allocator, const std::string& path, int device) {
   const std::lock_guard<std::mutex> lock(switching());
   if (under_way() != nullptr)
     throw std::runtime_error("npualloc: a trace is being written already");
@@ -94,24 +96,36 @@ void start(NpuAllocator& allocator, const std::string& path) {
         "npualloc: the NPU is not initialised yet; set NPUALLOC_TRACE instead");
   }
   try {
-    auto started = ffi::start_recording(allocator.core(), current_device(),
-                                        rust::Str(path.data(), path.size()));
+    auto started =
+        ffi::start_recording(allocator.core(), device, rust::Str(path.data(), path.size()));
     recording_process.store(getpid());
+    taking_stacks.store(stacks_wanted().load());
     recorder.store(started.into_raw(), std::memory_order_release);
   } catch (const rust::Error& error) {
     throw std::runtime_error(std::string("npualloc: no trace: ") + error.what());
   }
   allocator.recording_changed();
   // What is left is written when the process ends.
-  static const int registered = std::atexit([] {
-    if (recording_process.load() != getpid()) return;
-    try {
-      if (under_way() != nullptr) stop(*the_allocator.load());
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "%s\n", error.what());
-    }
-  });
+  static const int registered = std::atexit(end_of_process);
   (void)registered;
+}
+
+}  // namespace
+
+void take_stacks(bool wanted) { stacks_wanted().store(wanted); }
+
+void start(NpuAllocator& allocator, const std::string& path) {
+  // Before the NPU is initialised, which is refused, no device is asked for.
+  start_on(allocator, path, allocator.initialized() ? current_device() : kFirstUsed);
+}
+
+void end_of_process() {
+  if (recording_process.load() != getpid()) return;
+  try {
+    if (under_way() != nullptr) stop(*the_allocator.load());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+  }
 }
 
 std::uint64_t stop(NpuAllocator& allocator) {
@@ -139,7 +153,9 @@ void follow_environment(NpuAllocator& allocator) {
   const char* path = std::getenv("NPUALLOC_TRACE");
   if (path == nullptr || *path == '\0' || !first.exchange(false)) return;
   try {
-    start(allocator, path);
+    // torch_npu initialises the allocator before it has a current device: to ask for one would make
+    // a context on device 0, whichever the program is about to choose.
+    start_on(allocator, path, kFirstUsed);
   } catch (const std::exception& error) {
     // Said even where torch_npu's warnings are off: somebody waits for this file.
     std::fprintf(stderr, "%s\n", error.what());

@@ -35,6 +35,10 @@ void mark(const std::string& label);
 // Gives the number of bytes written.
 std::uint64_t stop(NpuAllocator& allocator);
 
+// Ends a recording that this process began. A forked child has its parent's recording, whose file
+// is not its to end.
+void end_of_process();
+
 // No effect without a recording. `addr` is 0 where memory ran out.
 void allocated(const ffi::Allocator& core, int device, std::uintptr_t addr, std::size_t bytes,
                aclrtStream stream, const ffi::MempoolId& pool);

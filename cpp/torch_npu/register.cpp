@@ -174,6 +174,8 @@ const char* npualloc_trace_stop(std::uint64_t* bytes) {
   });
 }
 
+void npualloc_trace_end_of_process() { recording::end_of_process(); }
+
 int npualloc_trace_is_on() { return recording::on(); }
 
 const char* npualloc_check_consistency() {

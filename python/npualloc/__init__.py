@@ -54,8 +54,9 @@ def pluggable_library():
 def load():
     """Puts npualloc in place of torch_npu's allocator, unless it is there or NPUALLOC_DISABLE is set.
 
-    Raises ImportError when there is no library for the installed torch_npu, and OSError, caused by the
-    reason, when an NPU is in use already.
+    Raises ImportError when there is no library for the installed torch_npu, and OSError where torch_npu's
+    allocator can't be replaced: an NPU is in use already, or a setting is bad. The process keeps torch_npu's
+    allocator then, and each further call raises again.
     """
     global _plugin
     if _disabled() or _plugin is not None:
@@ -68,7 +69,13 @@ def load():
     if _plugin is not None:
         return
     torch.ops.load_library(path)
-    _plugin = ctypes.CDLL(path)
+    plugin = ctypes.CDLL(path)
+    # Only the first time that a process loads a library does its constructor run and raise.
+    plugin.npualloc_load_error.restype = ctypes.c_char_p
+    refused = plugin.npualloc_load_error()
+    if refused is not None:
+        raise OSError(refused.decode())
+    _plugin = plugin
     if os.environ.get("NPUALLOC_TRACE"):
         _trace.watch(_plugin)
 
@@ -103,8 +110,9 @@ def sleep(device=None, pool=None):
     Of a `torch.npu.MemPool` (or its id), or of the whole device: also memory of tensors in use, if it is in
     virtual segments (`expandable_segments`, the default where the driver can). Copy what is still needed
     first; don't use such tensors, nor share them with other processes, before `wake_up`. What sleeps serves
-    no request. Returns the bytes. Raises RuntimeError for an unknown pool, while a graph is captured, and
-    when the driver fails; what was not reached stays awake then.
+    no request. Returns the bytes. Raises RuntimeError for an unknown pool, while a graph is captured, for
+    what NPUALLOC_DEBUG finds before contents are lost, and when the driver fails; what was not reached stays
+    awake then.
     """
     return _change_memory("npualloc_sleep", device, pool)
 
@@ -152,16 +160,19 @@ def _index(device):
 
     index = device if isinstance(device, int) else None
     if index is None and device is not None:
-        index = torch.device(device).index
+        named = torch.device(device)
+        if named.type != "npu":
+            raise ValueError(f"npualloc: {named} is no NPU")
+        index = named.index
     return torch.npu.current_device() if index is None else index
 
 
 def trace(path, stacks=None):
     """Starts to record what the program asks of the allocator, for the `npualloc` command-line tool.
 
-    `%p` in the path stands for the process, `%r` for RANK. With `stacks` each allocation is recorded with its
-    Python stack, which takes some microseconds of each; None is what `NPUALLOC_TRACE_STACKS` says. Use it as a
-    context manager, or call `stop`;
+    `%p` in the path stands for the process, `%r` for RANK; `path` of the result has them replaced. With
+    `stacks` each allocation is recorded with its Python stack, which takes some microseconds of each; None is
+    what `NPUALLOC_TRACE_STACKS` says. Use it as a context manager, or call `stop`;
     `NPUALLOC_TRACE=<path>` records from the first use of an NPU to the end of the process instead. Optimizer
     steps and synchronisations called from Python are recorded too. Raises RuntimeError while npualloc is not
     enabled, before the first use of an NPU, while another recording is under way, and when the file can't be
@@ -186,7 +197,12 @@ def _autoload():
         reason = error
         while reason.__cause__ is not None:
             reason = reason.__cause__
-        warnings.warn(f"npualloc is not used: {reason}", RuntimeWarning, stacklevel=2)
+        text = f"npualloc is not used: {reason}"
+        try:
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        except RuntimeWarning:
+            # Filters turn warnings into exceptions.
+            print(text, file=sys.stderr)
 
 
 def _is_torch_loading():

@@ -2,7 +2,10 @@
 
 import ctypes
 import functools
+import multiprocessing
+import multiprocessing.util
 import os
+import pathlib
 
 _watching = False
 
@@ -20,20 +23,26 @@ def is_on(plugin):
     return plugin is not None and plugin.npualloc_trace_is_on() == 1
 
 
+def _expand(path):
+    """The path with `%p` and `%r` replaced, as text or as a Path."""
+    text = os.fspath(path).replace("%p", str(os.getpid())).replace("%r", os.environ.get("RANK", "0"))
+    return text if isinstance(path, str) else pathlib.Path(text)
+
+
 class Trace:
     """A recording under way. As a context manager it ends with the block."""
 
     def __init__(self, plugin, path, stacks=None):
         self._plugin = plugin
         #: Where it goes.
-        self.path = path
+        self.path = _expand(path)
         #: Bytes written, once it is over.
         self.size = None
         watch(plugin)
         if stacks is None:
             stacks = os.environ.get("NPUALLOC_TRACE_STACKS", "") not in ("", "0")
         plugin.npualloc_trace_stacks(int(bool(stacks)))
-        _call(plugin, "npualloc_trace_start", str(path).encode())
+        _call(plugin, "npualloc_trace_start", str(self.path).encode())
 
     def mark(self, label):
         """A step or a phase begins."""
@@ -53,6 +62,20 @@ class Trace:
             self.stop()
 
 
+def _end_with_children(plugin):
+    """Has a recording end, and its file be complete, with a process that `multiprocessing` began: where
+    such a process is forked, it ends without the exit functions of Python and of the C library."""
+
+    def register(_=None):
+        # After all other finalizers.
+        multiprocessing.util.Finalize(None, plugin.npualloc_trace_end_of_process, exitpriority=-1000)
+
+    if multiprocessing.parent_process() is not None:
+        register()
+    # A forked child forgets its parent's finalizers, and then calls this.
+    multiprocessing.util.register_after_fork(plugin, register)
+
+
 def watch(plugin):
     """From now on optimizer steps, and events recorded and waited for from Python, are recorded where a
     recording is under way. The plug-in sees waits for streams and devices itself."""
@@ -60,6 +83,7 @@ def watch(plugin):
     if _watching:
         return
     _watching = True
+    _end_with_children(plugin)
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 

@@ -331,12 +331,12 @@ impl Allocator {
 
     pub(super) fn sleep(&self, device: i32, pool: MempoolId, all: bool) -> CountOutcome {
         let pool = (!all).then(|| pool.into());
-        count(guard(|| self.registry.device(device)?.sleep(pool)))
+        count(guard(|| self.registry.sleep(device, pool)))
     }
 
     pub(super) fn wake_up(&self, device: i32, pool: MempoolId, all: bool) -> CountOutcome {
         let pool = (!all).then(|| pool.into());
-        count(guard(|| self.registry.device(device)?.wake_up(pool)))
+        count(guard(|| self.registry.wake_up(device, pool)))
     }
 
     pub(super) fn ladder(&self, device: i32) -> Vec<LadderCount> {

@@ -454,7 +454,7 @@ pub mod ffi {
 
         type Recorder;
         /// Records to a file what is asked of the allocator from now on, and first what is alive.
-        /// `device` is the one whose trace has the path itself.
+        /// `device` is the one whose trace has the path itself; below 0: the one that is used first.
         fn start_recording(allocator: &Allocator, device: i32, path: &str)
         -> Result<Box<Recorder>>;
         /// After the allocation; `addr` is 0 where it failed for want of memory.

@@ -14,14 +14,18 @@ fn capacity(allocator: &Allocator, device: i32) -> u64 {
     device.map_or(0, |device| device.capacity() as u64)
 }
 
-/// What is alive already comes first.
+/// What is alive already comes first. `device` below 0: the path is that of the device used first.
 pub(super) fn start_recording(
     allocator: &Allocator,
     device: i32,
     path: &str,
 ) -> Result<Box<Recorder>, RecordError> {
     let path = record::expand(path, std::env::var("RANK").ok().as_deref());
-    let recorder = record::Recorder::start(&path, device, capacity(allocator, device))?;
+    let recorder = if device < 0 {
+        record::Recorder::open(&path)?
+    } else {
+        record::Recorder::start(&path, device, capacity(allocator, device))?
+    };
     for device in allocator.registry.devices() {
         add_live_blocks(&recorder, allocator, device);
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::shadow::Span;
@@ -38,6 +38,8 @@ pub(super) struct Record {
     pub pool: MempoolId,
     /// The red zone, where it was written.
     pub zone: Option<Span>,
+    /// The block slept: what the zone held is lost.
+    pub slept: AtomicBool,
     pub allocated: Moment,
     pub freed: Option<Moment>,
     /// Damage of the zone was reported.
@@ -52,6 +54,11 @@ impl Record {
         }
     }
 
+    /// The red zone, unless it was lost.
+    pub fn intact_zone(&self) -> Option<Span> {
+        self.zone.filter(|_| !self.slept.load(Ordering::Acquire))
+    }
+
     #[cfg(test)]
     pub fn for_tests() -> Self {
         Self {
@@ -63,6 +70,7 @@ impl Record {
             stream: StreamKey(0),
             pool: MempoolId::DEFAULT,
             zone: None,
+            slept: AtomicBool::new(false),
             allocated: Moment {
                 at: Duration::ZERO,
                 thread: "t".into(),

@@ -100,6 +100,7 @@ impl Debug {
             stream: block.stream,
             pool,
             zone,
+            slept: AtomicBool::new(false),
             allocated,
             freed: None,
             reported: AtomicBool::new(false),
@@ -111,6 +112,9 @@ impl Debug {
     pub fn freeing(&self, device: &DeviceAllocator, addr: usize) -> Option<Held> {
         // Whoever takes the record frees the block; who comes second has a pointer to nothing.
         let live = self.records.lock().take(addr)?;
+        if device.is_asleep_at(addr) {
+            return Some(Held(Arc::new(self.ended(&live))));
+        }
         if let Some(contents) = self.settled(device) {
             self.verify_zone(contents, &live, false);
             let freed = Arc::new(self.ended(&live));
@@ -153,6 +157,16 @@ impl Debug {
         }
     }
 
+    /// What sleeps on a device is about to have new memory, with no particular contents.
+    pub fn waking(&self, device: &DeviceAllocator) {
+        let live = self.records.lock().live();
+        for record in live.iter().filter(|r| r.device == device.id()) {
+            if device.is_asleep_at(record.addr) {
+                record.slept.store(true, Ordering::Release);
+            }
+        }
+    }
+
     /// Memory goes back to the driver.
     pub(super) fn released(&self, device: DeviceId, addr: usize, bytes: usize) {
         let poisoned = self.shadow.take(Span { addr, bytes });
@@ -175,7 +189,10 @@ impl Debug {
         let mut bytes = 0;
         let live = self.records.lock().live();
         for record in live.iter().filter(|r| r.device == device.id()) {
-            bytes += record.zone.map_or(0, |zone| zone.bytes);
+            if device.is_asleep_at(record.addr) {
+                continue;
+            }
+            bytes += record.intact_zone().map_or(0, |zone| zone.bytes);
             self.verify_zone(contents, record, true);
         }
         let all = self.shadow.all();
@@ -217,6 +234,7 @@ impl Debug {
             freed: Some(self.moment()),
             allocated: live.allocated.clone(),
             reported: AtomicBool::new(true),
+            slept: AtomicBool::new(false),
             ..*live
         }
     }
@@ -292,7 +310,9 @@ impl Debug {
 
     /// `live`: another thread may free the block meanwhile, and its memory be used for others.
     fn verify_zone(&self, contents: &dyn Contents, record: &Arc<Record>, live: bool) {
-        let Some(zone) = record.zone else { return };
+        let Some(zone) = record.intact_zone() else {
+            return;
+        };
         let Ok(Some(found)) = compare(contents, record.device, zone, ZONE_BYTE) else {
             return;
         };

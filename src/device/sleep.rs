@@ -49,6 +49,14 @@ impl DeviceAllocator {
         tables.map(|pages| pages.asleep() * pages.page_size()).sum()
     }
 
+    /// Whether the live block at `addr` lies in memory that sleeps, wakes up or is on its way to sleep.
+    pub fn is_asleep_at(&self, addr: usize) -> bool {
+        let state = self.state.lock();
+        let block = state.live.get(addr, &state.arena);
+        let segment = block.and_then(|id| state.segments.get(state.arena[id].segment));
+        segment.is_some_and(|segment| segment.pages.is_some() && state.is_asleep(segment.pool))
+    }
+
     /// One thread at a time. Contexts are let go without any lock, as by [`Self::unlock`].
     fn alone<T>(&self, work: impl FnOnce(&mut MutexGuard<'_, State>) -> T) -> T {
         let alone = self.exclusive.lock();

@@ -49,8 +49,8 @@ pub struct Recorder {
 #[derive(Debug)]
 struct State {
     path: PathBuf,
-    /// By device. The first to be used has the path itself.
-    files: Vec<(i32, TraceFile)>,
+    /// By device. The first to be used has the path itself; that file is there before its device is known.
+    files: Vec<(Option<i32>, TraceFile)>,
     /// Blocks alive by address: device's position in `files`, number.
     alive: HashMap<usize, (usize, u32)>,
     /// By the device's events that were recorded: position in `files`, stream, events written before.
@@ -64,16 +64,26 @@ struct State {
 }
 
 impl Recorder {
-    /// Makes the file. Files of further devices follow when they are used: `path.npu<device>`.
+    /// Makes the file of a device. Files of further devices follow when they are used: `path.npu<device>`.
     ///
     /// # Errors
     /// When the file can't be made.
     pub fn start(path: &Path, device: i32, capacity: u64) -> Result<Self, RecordError> {
-        let first = TraceFile::create(path, capacity)?;
+        let recorder = Self::open(path)?;
+        recorder.state.lock().file(device, || capacity);
+        Ok(recorder)
+    }
+
+    /// As [`Self::start`], for the device that is used first.
+    ///
+    /// # Errors
+    /// When the file can't be made.
+    pub fn open(path: &Path) -> Result<Self, RecordError> {
+        let first = TraceFile::create(path)?;
         Ok(Self {
             state: Mutex::new(State {
                 path: path.to_owned(),
-                files: vec![(device, first)],
+                files: vec![(None, first)],
                 alive: HashMap::new(),
                 events: HashMap::new(),
                 stacks: vec![String::new()],
@@ -261,7 +271,9 @@ impl Recorder {
 impl State {
     /// The position of the file of a device that was used already.
     fn known(&self, device: i32) -> Option<usize> {
-        self.files.iter().position(|(known, _)| *known == device)
+        self.files
+            .iter()
+            .position(|(known, _)| *known == Some(device))
     }
 
     /// A stream's file, and its number there.
@@ -279,11 +291,17 @@ impl State {
         if known.is_some() || self.refused.contains(&device) {
             return known;
         }
+        if let Some((first @ None, file)) = self.files.first_mut() {
+            *first = Some(device);
+            file.capacity(capacity());
+            return Some(0);
+        }
         let mut path = self.path.clone().into_os_string();
         path.push(format!(".npu{device}"));
-        match TraceFile::create(Path::new(&path), capacity()) {
-            Ok(file) => {
-                self.files.push((device, file));
+        match TraceFile::create(Path::new(&path)) {
+            Ok(mut file) => {
+                file.capacity(capacity());
+                self.files.push((Some(device), file));
                 Some(self.files.len() - 1)
             }
             Err(error) => {

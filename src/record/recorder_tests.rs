@@ -74,6 +74,29 @@ fn calls_become_lines() {
 }
 
 #[test]
+fn the_path_is_that_of_the_device_used_first() {
+    let directory = directory();
+    let path = directory.join("t.gz");
+    let recorder = Recorder::open(&path).expect("opened");
+    assert!(path.exists(), "so that a bad path is told at once");
+    recorder.mark("begin");
+    recorder.device_waited(0);
+    recorder.emptied(0);
+    recorder.allocated(0x1000, &request(3, 512, 77), || 4096);
+    recorder.allocated(0x2000, &request(0, 100, 88), || 99);
+    assert!(recorder.finish().expect("written") > 0);
+    assert_eq!(
+        text(&path),
+        "# npualloc-trace v1\nm begin\n# capacity 4096\na 0 512 0\n"
+    );
+    assert_eq!(
+        text(&directory.join("t.gz.npu0")),
+        "# npualloc-trace v1\n# capacity 99\na 0 100 0\n"
+    );
+    std::fs::remove_dir_all(directory).expect("removed");
+}
+
+#[test]
 fn a_block_whose_free_was_missed_ends_where_its_address_is_used_again() {
     let directory = directory();
     let path = directory.join("t.gz");

@@ -42,7 +42,7 @@ pub struct TraceFile {
 }
 
 impl TraceFile {
-    pub fn create(path: &Path, capacity: u64) -> Result<Self, RecordError> {
+    pub fn create(path: &Path) -> Result<Self, RecordError> {
         let writer = Writer::create(path).map_err(|source| RecordError {
             path: path.to_owned(),
             source,
@@ -63,10 +63,14 @@ impl TraceFile {
             ended: None,
         };
         file.line(format_args!("# npualloc-trace v1"));
-        if capacity > 0 {
-            file.line(format_args!("# capacity {capacity}"));
-        }
         Ok(file)
+    }
+
+    /// The device's bytes, where they are known.
+    pub fn capacity(&mut self, bytes: u64) {
+        if bytes > 0 {
+            self.line(format_args!("# capacity {bytes}"));
+        }
     }
 
     /// Whether there is room for so many events; the recording ends where there is none.

@@ -4,6 +4,8 @@ import importlib.metadata
 import pathlib
 import zipfile
 
+import pytest
+
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "pluggable.py"
 
 # Prints which library holds the allocator, and what one allocation does to the counters.
@@ -84,6 +86,85 @@ def test_loading_too_late_says_why(environment):
     )
     reason = environment.answer(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert "before the first use of an NPU" in reason
+
+
+REFUSED = {
+    "PYTORCH_NO_NPU_MEMORY_CACHING": ("2", "PYTORCH_NO_NPU_MEMORY_CACHING"),
+    "NPUALLOC_DEFAULT_ENGINE": ("bogus", "bogus"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_importing_what_is_refused_is_an_error(environment, name):
+    setting, text = REFUSED[name]
+    status, _, errors = environment.run("import npualloc", **{name: setting})
+    assert status == 1
+    # torch_npu may have a last word of its own.
+    raised = [line for line in errors.splitlines() if line.startswith("OSError: ")]
+    assert len(raised) == 1 and text in raised[0], errors
+
+
+def test_what_was_refused_stays_refused(environment):
+    code = (
+        "import torch, npualloc\n"
+        "found = []\n"
+        "for _ in range(2):\n"
+        "    try:\n"
+        "        npualloc.load()\n"
+        "    except OSError as error:\n"
+        "        found.append(str(error))\n"
+        "tensor = torch.empty(1000, device='npu')\n"
+        "print([found, npualloc.enabled()])\n"
+    )
+    found, enabled = environment.answer(code, NPUALLOC_DEFAULT_ENGINE="bogus")
+    assert len(found) == 2 and all("bogus" in text for text in found)
+    assert not enabled
+
+
+def test_too_late_stays_too_late(environment):
+    code = (
+        "import torch, torch_npu\n"
+        "torch.empty(1, device='npu')\n"
+        "found = []\n"
+        "for _ in range(3):\n"
+        "    try:\n"
+        "        import npualloc\n"
+        "    except OSError as error:\n"
+        "        while error.__cause__ is not None:\n"
+        "            error = error.__cause__\n"
+        "        found.append(str(error))\n"
+        "print(found)\n"
+    )
+    found = environment.answer(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert len(found) == 3
+    assert all("before the first use of an NPU" in text for text in found)
+
+
+def test_torch_works_where_warnings_are_errors(environment):
+    code = "import torch\nprint(torch.empty(3, device='npu').nbytes)\n"
+    variables = {"NPUALLOC_DEFAULT_ENGINE": "bogus", "PYTHONWARNINGS": "error::RuntimeWarning"}
+    status, output, errors = environment.run(code, **variables)
+    assert (status, output.strip()) == (0, "12"), errors
+    assert "npualloc is not used: " in errors and "bogus" in errors
+
+
+def test_other_devices_do_not_sleep(environment):
+    code = (
+        "import torch, npualloc\n"
+        "tensor = torch.empty(8 << 20, dtype=torch.uint8, device='npu')\n"
+        "found = []\n"
+        "for name in ('cpu', 'cuda:0', torch.device('meta')):\n"
+        "    for call in (npualloc.sleep, npualloc.wake_up, npualloc.check_memory):\n"
+        "        try:\n"
+        "            call(name)\n"
+        "        except ValueError as error:\n"
+        "            found.append(str(error))\n"
+        "print([found, npualloc.sleep(torch.device('npu'))])\n"
+    )
+    found, slept = environment.answer(code)
+    names = [name for name in ("cpu", "cuda:0", "meta") for _ in range(3)]
+    assert found == [f"npualloc: {name} is no NPU" for name in names]
+    assert slept >= 8 << 20
 
 
 def test_stats_while_off_is_an_error(environment):

@@ -2,6 +2,9 @@
 
 import ast
 import gzip
+import json
+
+import pytest
 
 TRAIN = """
 import torch
@@ -166,6 +169,84 @@ def test_the_environment_records_a_whole_process(environment, tmp_path):
     sizes = [int(line.split()[2]) for line in lines if line.startswith("a ")]
     assert 4 << 20 in sizes and 5000 in sizes
     assert "e" in lines
+
+
+def test_the_file_is_that_of_the_device_the_program_chooses(environment, tmp_path):
+    path, report = tmp_path / "t.gz", tmp_path / "report.json"
+    code = (
+        "import torch\n"
+        "torch.npu.set_device(1)\n"
+        "tensor = torch.empty(5000, dtype=torch.uint8, device='npu')\n"
+        "print(tensor.get_device())\n"
+    )
+    variables = {"NPUALLOC_TRACE": str(path), "CANN_SIM_REPORT": str(report)}
+    assert environment.answer(code, **variables) == 1
+    assert [line.split()[2] for line in read(path) if line.startswith("a ")] == ["5000"]
+    assert not list(tmp_path.glob("t.gz.*"))
+    # Each rank of a job would have a context on the first one's device.
+    devices = json.loads(report.read_text(encoding="utf-8"))["devices"]
+    others = [device for device in devices if device["device"] != 1]
+    asked = [call["call"] for device in others for call in device["calls"] if call["count"]]
+    assert "aclrtGetMemInfo" not in asked, asked
+
+
+@pytest.mark.parametrize("before", ["", "import torch, npualloc\n"], ids=["alone", "after import"])
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_a_process_that_multiprocessing_forks_is_recorded_to_its_end(
+        environment, tmp_path, method, before):
+    (tmp_path / "program.py").write_text(
+        f"import multiprocessing\n{before}"
+        "def train():\n"
+        "    import torch, npualloc\n"
+        "    for size in range(1000, 2000):\n"
+        "        torch.empty(size, dtype=torch.uint8, device='npu')\n"
+        "def main(method):\n"
+        "    child = multiprocessing.get_context(method).Process(target=train)\n"
+        "    child.start()\n"
+        "    child.join()\n"
+        "    print(child.exitcode)\n",
+        encoding="utf-8",
+    )
+    path = tmp_path / "t.gz"
+    code = f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nimport program\nprogram.main({method!r})\n"
+    assert environment.answer(code, NPUALLOC_TRACE=str(path)) == 0
+    lines = read(path)
+    sizes = [int(line.split()[2]) for line in lines if line.startswith("a ")]
+    assert sizes == list(range(1000, 2000))
+    assert sum(line.startswith("f ") for line in lines) == 1000
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_recording_that_is_refused_changes_nothing(environment, tmp_path, first):
+    code = (
+        f"with npualloc.trace(PATH, stacks={first}):\n"
+        "    step(5000)\n"
+        "    try:\n"
+        f"        npualloc.trace(PATH + '.other', stacks={not first})\n"
+        "    except RuntimeError as error:\n"
+        "        print(repr(str(error)))\n"
+        "    step(6000)\n"
+    )
+    error, lines = recorded(environment, tmp_path / "t.gz", code)
+    assert "being written already" in error
+    assert sorted(stacks(lines)) == ([5000, 6000] if first else [])
+    sizes = [line.split()[2] for line in lines if line.startswith("a ")]
+    assert "5000" in sizes and "6000" in sizes
+
+
+@pytest.mark.parametrize("kind", ["str", "pathlib.Path"])
+def test_a_recording_says_where_it_goes(environment, tmp_path, kind):
+    code = TRAIN + (
+        "import os, pathlib\n"
+        f"with npualloc.trace({kind}({str(tmp_path)!r} + '/%r.%p.gz')) as trace:\n"
+        "    step(5000)\n"
+        "kind = type(pathlib.Path())\n"
+        "print([str(trace.path), os.getpid(), isinstance(trace.path, kind)])\n"
+    )
+    path, process, is_path = environment.answer(code, RANK="7")
+    assert path == str(tmp_path / f"7.{process}.gz")
+    assert [str(file) for file in tmp_path.iterdir()] == [path]
+    assert is_path == (kind != "str")
 
 
 def test_a_request_that_fails_is_in_the_trace(environment, tmp_path):

@@ -98,6 +98,23 @@ def test_a_check_looks_at_what_lives(debug, request):
     assert "Invalid device argument 99" in value["none"]["found"]
 
 
+@pytest.mark.parametrize("freed", [True, False], ids=["freed asleep", "freed awake"])
+@pytest.mark.parametrize("words", ["redzones", ALL])
+def test_sleep_is_no_damage(debug, request, words, freed):
+    plugin = request.config.getoption("--plugin")
+    value = debug("asleep", words, env=VIRTUAL, plugin=plugin, freed=freed).value
+    for name in ("awake", "asleep", "after", "watched", "pool asleep", "end"):
+        assert value[name]["found"] is None, name
+    assert value["error"] is None
+    # Two red zones; none of them is there any more; that of the new block.
+    zone = value["watched"]["bytes"]
+    assert zone > 512 and value["awake"]["bytes"] == 2 * zone
+    assert value["asleep"]["bytes"] == value["after"]["bytes"] == 0
+    assert value["pool asleep"]["bytes"] == value["end"]["bytes"] == zone
+    assert value["slept"] == value["woken"] > 0
+    assert value["pool slept"] == value["pool woken"] > 0
+
+
 def test_memory_without_pages_is_not_checked(run, subject, request):
     if subject == "stock":
         pytest.skip("the stock allocator has no debug mode")

@@ -7,6 +7,7 @@ import threading
 import torch
 
 from scenarios.common import MIB, allocate, caught, pick, stats
+from scenarios.engine import change
 
 NAMES = ["allocated_bytes.all.current", "requested_bytes.all.current"]
 
@@ -99,6 +100,37 @@ def checked(plugin):
     _write(tensor.data_ptr() + 4000, 4)
     damaged, after = _check(plugin), _check(plugin)
     return {"sound": sound, "damaged": damaged, "after": after, "none": _check(plugin, 99)}
+
+
+def asleep(plugin, freed):
+    """A tensor sleeps and wakes, or is freed asleep: no fault of the program's, and nothing is found."""
+    library = ctypes.CDLL(plugin)
+    tensor = torch.empty(1000, dtype=torch.uint8, device="npu")
+    pool = torch.npu.MemPool()
+    with torch.npu.use_mem_pool(pool):
+        inside = torch.empty(1000, dtype=torch.uint8, device="npu")
+    result = {"awake": _check(plugin), "slept": change(library, "npualloc_sleep")}
+    result["asleep"] = _check(plugin)
+    if freed:
+        del tensor, inside
+        torch.npu.synchronize()
+    result["woken"] = change(library, "npualloc_wake_up")
+    result["after"] = _check(plugin)
+    tensor = inside = None
+    result["error"] = caught(torch.npu.empty_cache)
+    again = torch.empty(1000, dtype=torch.uint8, device="npu")
+    result["watched"] = _check(plugin)
+    # The pool alone.
+    with torch.npu.use_mem_pool(pool):
+        inside = torch.empty(1000, dtype=torch.uint8, device="npu")
+    result["pool slept"] = change(library, "npualloc_sleep", pool.id, 0)
+    result["pool asleep"] = _check(plugin)
+    if freed:
+        inside = None
+    result["pool woken"] = change(library, "npualloc_wake_up", pool.id, 0)
+    inside = None
+    result["end"] = _check(plugin)
+    return {**result, "size": again.nbytes}
 
 
 def pointers():

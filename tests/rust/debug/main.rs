@@ -1,5 +1,7 @@
 //! The debug mode over the fake driver: what it finds, what it says of it, and what it leaves alone.
 
+mod sleep;
+
 use std::sync::Arc;
 
 use npualloc::config::{DebugOptions, Settings};
