@@ -20,7 +20,7 @@ pub struct Device {
     pub memory: PlainMemory,
     /// The stream that the null handle means.
     pub default_stream: u64,
-    /// Live events.
+    /// Events that are taken.
     pub events: u32,
     /// True between `aclrtSetDevice` and `aclrtResetDevice`.
     pub active: bool,
