@@ -119,7 +119,7 @@ pub extern "C" fn aclrtGetMemInfo(attr: c_uint, free: *mut usize, total: *mut us
             0 | 2 | 3 | 6 | 7 => (0, 0),
             10 | 11 | 14 | 17 => (
                 sim.device(device).giant_pages << 30,
-                sim.config.huge_1g_pages << 30,
+                sim.device(device).giant_total << 30,
             ),
             1..=17 => sim.memory_info(device),
             _ => return fail(ACL_ERROR_INVALID_PARAM, "unknown memory attribute"),

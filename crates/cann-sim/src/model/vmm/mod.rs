@@ -182,6 +182,7 @@ impl Vmm {
             len,
             pages,
             imported,
+            exported,
             ..
         } = self.handles.remove(handle)?;
         Some(Released {
@@ -189,6 +190,7 @@ impl Vmm {
             len,
             pages,
             imported,
+            exported,
             handle,
         })
     }
