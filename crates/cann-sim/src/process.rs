@@ -133,6 +133,25 @@ fn remember(failure: Failure, kind: CallKind) {
 /// Runs one exported call under the lock: counts it, lets it cost its time,
 /// gives planned faults their turn, and turns failures and panics into codes.
 pub fn enter(kind: CallKind, bytes: u64, body: impl FnOnce(&mut Sim) -> Result<()>) -> aclError {
+    enter_sized(kind, |_| bytes, body)
+}
+
+/// [`enter`] for a call that takes away what an address or a handle names: its
+/// size is looked up while it is there.
+pub fn enter_release<T>(
+    kind: CallKind,
+    object: *mut T,
+    body: impl FnOnce(&mut Sim) -> Result<()>,
+) -> aclError {
+    enter_sized(kind, |sim| sim.len_of(kind, object as u64), body)
+}
+
+/// [`enter`] for a call whose size is known only under the lock.
+pub fn enter_sized(
+    kind: CallKind,
+    bytes: impl FnOnce(&Sim) -> u64,
+    body: impl FnOnce(&mut Sim) -> Result<()>,
+) -> aclError {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut sim = sim();
         let device = DEVICE
@@ -144,6 +163,7 @@ pub fn enter(kind: CallKind, bytes: u64, body: impl FnOnce(&mut Sim) -> Result<(
             device,
             exchange: CAPTURE_MODE.get(),
         };
+        let bytes = bytes(&sim);
         let result = sim.begin(kind, device, bytes).and_then(|()| body(&mut sim));
         sim.finish(kind, device, bytes, result.is_ok());
         if !sim.outbox.is_empty() {

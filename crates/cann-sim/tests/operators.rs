@@ -156,3 +156,49 @@ fn other_operators_give_zeros() {
     assert!(!run("aclnnInplaceSomethingNew", &[x]));
     assert_eq!(a, [1.0; 4]);
 }
+
+/// Operators of no `Inplace` in their names that update an argument end with
+/// an input: `aclnnIndexPutImpl(selfRef, indices, values, accumulate, unsafe)`,
+/// `aclnnApplyAdamWV2(varRef, mRef, vRef, maxGradNormOptionalRef, grad, step, …)`.
+#[test]
+fn operators_that_update_an_argument_leave_their_inputs() {
+    let (mut a, mut b) = ([1f32; 4], [7f32; 4]);
+    let (x, values) = (tensor(&mut a, FLOAT, &[4]), tensor(&mut b, FLOAT, &[4]));
+    for name in ["aclnnIndexPutImpl", "aclnnApplyAdamWV2", "aclnnApplyAdamW"] {
+        assert!(!run(name, &[x, values]), "{name}");
+    }
+    assert_eq!((a, b), ([1.0; 4], [7.0; 4]));
+}
+
+#[test]
+fn bits_of_whole_numbers_and_truths() {
+    let (mut a, mut b, mut out) = ([6i32, -1], [3i32, 12], [9i32; 2]);
+    let (x, y) = (tensor(&mut a, INT32, &[2]), tensor(&mut b, INT32, &[2]));
+    let target = tensor(&mut out, INT32, &[2]);
+    assert!(run("aclnnBitwiseAndTensor", &[x, y, target]));
+    assert_eq!(out, [2, 12]);
+    assert!(run("aclnnBitwiseOrTensor", &[x, y, target]));
+    assert_eq!(out, [7, -1]);
+    let (mut a, mut b, mut out) = ([1u8, 1, 0], [1u8, 0, 0], [9u8; 3]);
+    let (x, y) = (tensor(&mut a, BOOL, &[3]), tensor(&mut b, BOOL, &[3]));
+    let target = tensor(&mut out, BOOL, &[3]);
+    assert!(run("aclnnBitwiseAndTensor", &[x, y, target]));
+    assert_eq!(out, [1, 0, 0]);
+    assert!(run("aclnnLogicalOr", &[x, y, target]));
+    assert_eq!(out, [1, 1, 0]);
+}
+
+/// torch: what is no number stays none.
+#[test]
+fn the_larger_of_a_number_and_none_is_none() {
+    let (mut a, mut b, mut out) = ([f32::NAN, 1.0], [2f32, f32::NAN], [9f32; 2]);
+    let (x, y) = (tensor(&mut a, FLOAT, &[2]), tensor(&mut b, FLOAT, &[2]));
+    let target = tensor(&mut out, FLOAT, &[2]);
+    for name in ["aclnnMaximum", "aclnnMinimum"] {
+        assert!(run(name, &[x, y, target]));
+        assert!(out.iter().all(|it| it.is_nan()), "{name}: {out:?}");
+        out.fill(9.0);
+    }
+    assert!(run("aclnnRelu", &[x, target]));
+    assert!(out[0].is_nan() && out[1] == 1.0, "{out:?}");
+}

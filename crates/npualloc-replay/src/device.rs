@@ -109,7 +109,29 @@ impl SimDevice {
         bytes: u64,
         act: impl FnOnce(&mut Sim) -> SimResult<T>,
     ) -> DriverResult<T> {
+        self.sized_call(name, kind, |_| bytes, act)
+    }
+
+    /// A call that takes away what an address or a handle names, and costs what that is long.
+    fn release<T>(
+        &self,
+        name: &'static str,
+        kind: CallKind,
+        object: usize,
+        act: impl FnOnce(&mut Sim) -> SimResult<T>,
+    ) -> DriverResult<T> {
+        self.sized_call(name, kind, |sim| sim.len_of(kind, object as u64), act)
+    }
+
+    fn sized_call<T>(
+        &self,
+        name: &'static str,
+        kind: CallKind,
+        bytes: impl FnOnce(&Sim) -> u64,
+        act: impl FnOnce(&mut Sim) -> SimResult<T>,
+    ) -> DriverResult<T> {
         let mut sim = self.sim.lock();
+        let bytes = bytes(&sim);
         let outcome = sim.begin(kind, DEVICE, bytes).and_then(|()| act(&mut sim));
         sim.finish(kind, DEVICE, bytes, outcome.is_ok());
         outcome.map_err(|failure| DriverError {
@@ -128,7 +150,7 @@ impl Driver for SimDevice {
     }
 
     fn free(&self, _: DeviceId, addr: usize) -> DriverResult<()> {
-        self.call("free", CallKind::Free, 0, |sim| sim.free(addr as u64))
+        self.release("free", CallKind::Free, addr, |sim| sim.free(addr as u64))
     }
 
     fn memory_info(&self, _: DeviceId) -> DriverResult<MemoryInfo> {
@@ -226,7 +248,7 @@ impl VirtualMemory for SimDevice {
     }
 
     fn release_address(&self, _: DeviceId, addr: usize) -> DriverResult<()> {
-        self.call("release_address", CallKind::ReleaseAddress, 0, |sim| {
+        self.release("release_address", CallKind::ReleaseAddress, addr, |sim| {
             sim.vmm.release(addr as u64).map(drop)
         })
     }
@@ -242,7 +264,7 @@ impl VirtualMemory for SimDevice {
     }
 
     fn free_physical(&self, _: DeviceId, handle: PhysicalHandle) -> DriverResult<()> {
-        self.call("free_physical", CallKind::FreePhysical, 0, |sim| {
+        self.release("free_physical", CallKind::FreePhysical, handle.0, |sim| {
             sim.free_physical(handle.0 as u64)
         })
     }
@@ -260,6 +282,40 @@ impl VirtualMemory for SimDevice {
     }
 
     fn unmap(&self, _: DeviceId, addr: usize) -> DriverResult<()> {
-        self.call("unmap", CallKind::Unmap, 0, |sim| sim.unmap(addr as u64))
+        self.release("unmap", CallKind::Unmap, addr, |sim| sim.unmap(addr as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The costs in `docs/run-without-npu.md`: base, and for each 2 MiB.
+    #[test]
+    fn driver_calls_cost_their_base_and_their_pages() {
+        let device = SimDevice::new(Config::default(), 1);
+        let id = DeviceId(0);
+        let bytes = 20 << 20;
+        let addr = device.reserve_address(id, bytes).unwrap();
+        let handle = device.malloc_physical(id, bytes, false).unwrap();
+        device.map(id, addr, bytes, handle).unwrap();
+        device.unmap(id, addr).unwrap();
+        device.free_physical(id, handle).unwrap();
+        device.release_address(id, addr).unwrap();
+        let plain = device.malloc(id, bytes, false).unwrap();
+        device.free(id, plain).unwrap();
+        let cost = |kind| device.with_sim(|sim| sim.device(DEVICE).ledger.call(kind).ns);
+        for (kind, expected) in [
+            (CallKind::ReserveAddress, 2_000),
+            (CallKind::MallocPhysical, 290_000),
+            (CallKind::Map, 372_000),
+            (CallKind::Unmap, 342_000),
+            (CallKind::FreePhysical, 240_000),
+            (CallKind::ReleaseAddress, 2_000),
+            (CallKind::Malloc, 69_000),
+            (CallKind::Free, 41_000),
+        ] {
+            assert_eq!(cost(kind), expected, "{}", kind.name());
+        }
     }
 }

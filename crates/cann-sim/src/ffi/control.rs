@@ -275,7 +275,10 @@ pub extern "C" fn cannSimSetExternalUsage(device: i32, bytes: u64) -> aclError {
 pub extern "C" fn cannSimSetHuge1gPages(device: i32, pages: u64) -> aclError {
     control(|sim| {
         let device = sim.device_index(device)?;
-        sim.device(device).giant_pages = pages;
+        let device = sim.device(device);
+        let used = device.giant_total - device.giant_pages;
+        device.giant_pages = pages.saturating_sub(used);
+        device.giant_total = device.giant_pages + used;
         Ok(())
     })
 }

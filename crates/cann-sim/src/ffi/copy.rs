@@ -106,12 +106,19 @@ pub extern "C" fn aclrtMemcpyBatch(
     failIndex: *mut usize,
 ) -> aclError {
     let _ = (attrs, attrsIndexes, numAttrs);
-    enter(CallKind::Memcpy, 0, |sim| {
+    let total = total(sizes, numBatches);
+    enter(CallKind::Memcpy, total, |sim| {
         let device = process::device()?;
         let batch = batch(dsts, destMaxs, srcs, sizes, numBatches, failIndex)?;
         sim.forbid_sync_call()?;
         batch.each(|dst, src, len| sim.copy_now(device, dst, src, len))
     })
+}
+
+/// Bytes of all copies of a batch.
+fn total(sizes: *const usize, count: usize) -> u64 {
+    let sizes = elements(sizes, count).iter();
+    sizes.fold(0, |sum, &size| sum.saturating_add(size as u64))
 }
 
 fn batch<'a>(
@@ -149,7 +156,8 @@ pub extern "C" fn aclrtMemcpyBatchAsync(
     stream: *mut c_void,
 ) -> aclError {
     let _ = (attrs, attrsIndexes, numAttrs);
-    enter(CallKind::MemcpyAsync, 0, |sim| {
+    let total = total(sizes, numBatches);
+    enter(CallKind::MemcpyAsync, total, |sim| {
         let stream = stream_of(sim, stream)?;
         let batch = batch(dsts, destMaxs, srcs, sizes, numBatches, failIndex)?;
         batch.each(|dst, src, len| sim.copy_async(stream, dst, src, len))

@@ -4,16 +4,15 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::{c_uint, c_void};
 
 use ascend_rs_sys::{
-    ACL_ERROR_BAD_ALLOC, ACL_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
-    ACL_ERROR_HOST_MEMORY_NOT_REGISTERED, ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_PARAM_INVALID,
-    aclError, aclrtMallocConfig,
+    ACL_ERROR_BAD_ALLOC, ACL_ERROR_HOST_MEMORY_NOT_REGISTERED, ACL_ERROR_INVALID_PARAM,
+    ACL_ERROR_RT_PARAM_INVALID, aclError, aclrtMallocConfig,
 };
 
 use super::{put, required};
 use crate::model::cost::CallKind;
-use crate::model::error::{Result, fail};
-use crate::model::sim::Sim;
-use crate::process::enter;
+use crate::model::error::fail;
+use crate::model::sim::host::Pinned;
+use crate::process::{enter, enter_release};
 
 /// Alignment of host memory: a page.
 const HOST_ALIGN: usize = 4096;
@@ -34,7 +33,7 @@ pub extern "C" fn aclrtMallocHost(hostPtr: *mut *mut c_void, size: usize) -> acl
         if pointer.is_null() {
             return fail(ACL_ERROR_BAD_ALLOC, "the host has no memory for this");
         }
-        sim.host.insert(pointer as u64, size as u64);
+        sim.add_host(pointer as u64, size as u64);
         put(out, pointer.cast());
         Ok(())
     })
@@ -52,9 +51,9 @@ pub extern "C" fn aclrtMallocHostWithCfg(
 }
 
 fn free_host(pointer: *mut c_void, sync: bool) -> aclError {
-    enter(CallKind::FreeHost, 0, |sim| {
+    enter_release(CallKind::FreeHost, pointer, |sim| {
         let addr = required(pointer)? as u64;
-        let Some(&len) = sim.host.get(&addr) else {
+        let Some(&Pinned { len, .. }) = sim.host.get(&addr) else {
             return fail(ACL_ERROR_RT_PARAM_INVALID, "not memory of aclrtMallocHost");
         };
         if sync {
@@ -84,25 +83,6 @@ pub extern "C" fn aclrtFreeHostWithDevSync(hostPtr: *mut c_void) -> aclError {
     free_host(hostPtr, true)
 }
 
-fn register(sim: &mut Sim, pointer: *mut c_void, size: u64) -> Result<()> {
-    let addr = required(pointer)? as u64;
-    if size == 0 {
-        return fail(ACL_ERROR_INVALID_PARAM, "registration of no bytes");
-    }
-    let before = sim
-        .registered
-        .range(..addr.saturating_add(size))
-        .next_back();
-    if before.is_some_and(|(&start, &len)| start + len > addr) {
-        return fail(
-            ACL_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
-            "registered already",
-        );
-    }
-    sim.registered.insert(addr, size);
-    Ok(())
-}
-
 /// `aclrtHostRegister`: the device sees the memory at its host address.
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtHostRegister(
@@ -114,7 +94,7 @@ pub extern "C" fn aclrtHostRegister(
     let _ = kind;
     enter(CallKind::HostRegister, size, |sim| {
         let out = required(devPtr)?;
-        register(sim, ptr, size)?;
+        sim.register_host(required(ptr)? as u64, size)?;
         put(out, ptr);
         Ok(())
     })
@@ -124,18 +104,16 @@ pub extern "C" fn aclrtHostRegister(
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtHostRegisterV2(ptr: *mut c_void, size: u64, flag: u32) -> aclError {
     let _ = flag;
-    enter(CallKind::HostRegister, size, |sim| register(sim, ptr, size))
+    enter(CallKind::HostRegister, size, |sim| {
+        sim.register_host(required(ptr)? as u64, size)
+    })
 }
 
 /// `aclrtHostUnregister`
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtHostUnregister(ptr: *mut c_void) -> aclError {
-    enter(CallKind::HostUnregister, 0, |sim| {
-        let addr = required(ptr)? as u64;
-        match sim.registered.remove(&addr) {
-            Some(_) => Ok(()),
-            None => fail(ACL_ERROR_HOST_MEMORY_NOT_REGISTERED, "not registered"),
-        }
+    enter_release(CallKind::HostUnregister, ptr, |sim| {
+        sim.unregister_host(required(ptr)? as u64)
     })
 }
 

@@ -16,7 +16,7 @@ use crate::model::error::{Result, fail};
 use crate::model::memory::device_of;
 use crate::model::sim::Sim;
 use crate::model::vmm::Place;
-use crate::process::{self, enter};
+use crate::process::{self, enter, enter_sized};
 
 fn io<T>(result: std::io::Result<T>, text: &'static str) -> Result<T> {
     result.or_else(|_| fail(ACL_ERROR_RT_DRV_INTERNAL_ERROR, text))
@@ -38,7 +38,10 @@ fn allow(name: &str, pids: &[i32]) -> Result<()> {
     if shared.pid != std::process::id() {
         return fail(ACL_ERROR_RT_PARAM_INVALID, "not exported by this process");
     }
-    shared.allowed.get_or_insert_default().extend(pids);
+    // Without a list anybody may import, and goes on to.
+    if let Some(allowed) = &mut shared.allowed {
+        allowed.extend(pids);
+    }
     io(
         ipc::publish(name, &shared),
         "the export cannot be published",
@@ -257,7 +260,10 @@ pub extern "C" fn aclrtIpcMemGetExportKey(
         }
         let plain = device_of(addr)
             .and_then(|device| Some((device, sim.devices.get(device as usize)?.memory.find(addr)?)))
-            .filter(|(_, (start, it))| addr + size as u64 <= start + it.len);
+            .filter(|(_, (start, it))| {
+                let end = addr.checked_add(size as u64);
+                end.is_some_and(|end| end <= start + it.len)
+            });
         let Some((device, (_, allocation))) = plain else {
             return fail(
                 ACL_ERROR_RT_PARAM_INVALID,
@@ -313,7 +319,8 @@ pub extern "C" fn aclrtIpcMemImportByKey(
     key: *const c_char,
     flags: u64,
 ) -> aclError {
-    enter(CallKind::IpcImport, 0, |sim| {
+    let bytes = |_: &Sim| find(text(key)).map_or(0, |shared| shared.len);
+    enter_sized(CallKind::IpcImport, bytes, |sim| {
         let out = required(devPtr)?;
         if flags > 1 {
             return fail(ACL_ERROR_INVALID_PARAM, "import: unknown flags");

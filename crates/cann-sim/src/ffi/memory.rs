@@ -14,7 +14,7 @@ use crate::model::error::{Result, fail};
 use crate::model::memory::PADDING;
 use crate::model::sim::memory::Policy;
 use crate::model::vmm::Place;
-use crate::process::{self, enter};
+use crate::process::{self, enter, enter_release};
 
 fn policy(bits: c_uint) -> Result<Policy> {
     // Band width and read-only bits may be added to a policy.
@@ -91,13 +91,15 @@ pub extern "C" fn aclrtMallocCached(
 /// `aclrtFree`
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtFree(devPtr: *mut c_void) -> aclError {
-    enter(CallKind::Free, 0, |sim| sim.free(required(devPtr)? as u64))
+    enter_release(CallKind::Free, devPtr, |sim| {
+        sim.free(required(devPtr)? as u64)
+    })
 }
 
 /// `aclrtFreeWithDevSync`
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtFreeWithDevSync(devPtr: *mut c_void) -> aclError {
-    enter(CallKind::Free, 0, |sim| {
+    enter_release(CallKind::Free, devPtr, |sim| {
         let addr = required(devPtr)? as u64;
         if let Some(device) = sim.device_at(addr) {
             sim.sync_device(device, CallKind::Free)?;
@@ -117,7 +119,7 @@ pub extern "C" fn aclrtGetMemInfo(attr: c_uint, free: *mut usize, total: *mut us
             0 | 2 | 3 | 6 | 7 => (0, 0),
             10 | 11 | 14 | 17 => (
                 sim.device(device).giant_pages << 30,
-                sim.config.huge_1g_pages << 30,
+                sim.device(device).giant_total << 30,
             ),
             1..=17 => sim.memory_info(device),
             _ => return fail(ACL_ERROR_INVALID_PARAM, "unknown memory attribute"),

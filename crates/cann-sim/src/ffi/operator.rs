@@ -35,13 +35,13 @@ pub unsafe extern "C" fn cannSimOpPrepare(
     // SAFETY: the stub's promise.
     let arguments = unsafe { arguments::read(ints, floats, stack) };
     let outcome = std::panic::catch_unwind(|| {
+        let limit = *LIMIT.get_or_init(|| {
+            let config = &crate::process::sim().config;
+            (config.mode == crate::Mode::Backed).then_some(config.compute_limit)
+        });
         let mut objects = objects();
         let accesses = arguments.accesses(&objects);
         if let Some((size, executor)) = arguments.results {
-            let limit = *LIMIT.get_or_init(|| {
-                let config = &crate::process::sim().config;
-                (config.mode == crate::Mode::Backed).then_some(config.compute_limit)
-            });
             let kernel =
                 limit.and_then(|limit| catalogue::kernel(text(name), &arguments, &objects, limit));
             let prepared = Prepared { accesses, kernel };

@@ -14,7 +14,7 @@ use crate::model::error::{Result, fail};
 use crate::model::memory::{GIANT_PAGE, Pages, device_of};
 use crate::model::sim::Sim;
 use crate::model::vmm::Place;
-use crate::process::{self, enter};
+use crate::process::{enter, enter_release};
 
 /// `aclrtReserveMemAddress`
 #[unsafe(no_mangle)]
@@ -38,7 +38,7 @@ pub extern "C" fn aclrtReserveMemAddress(
 /// `aclrtReleaseMemAddress`
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtReleaseMemAddress(virPtr: *mut c_void) -> aclError {
-    enter(CallKind::ReleaseAddress, 0, |sim| {
+    enter_release(CallKind::ReleaseAddress, virPtr, |sim| {
         sim.vmm.release(required(virPtr)? as u64).map(drop)
     })
 }
@@ -107,7 +107,7 @@ pub extern "C" fn aclrtMallocPhysical(
 /// `aclrtFreePhysical`
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtFreePhysical(handle: *mut c_void) -> aclError {
-    enter(CallKind::FreePhysical, 0, |sim| {
+    enter_release(CallKind::FreePhysical, handle, |sim| {
         sim.free_physical(required(handle)? as u64)
     })
 }
@@ -156,13 +156,8 @@ pub extern "C" fn aclrtMemMapNoAccess(
 /// `aclrtUnmapMem`
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtUnmapMem(virPtr: *mut c_void) -> aclError {
-    // The size is not an argument; the cost of the pages is added when it is known.
-    enter(CallKind::Unmap, 0, |sim| {
-        let addr = required(virPtr)? as u64;
-        let len = sim.vmm.mapping_at(addr)?.len;
-        sim.unmap(addr)?;
-        sim.charge_pages(CallKind::Unmap, process::current_device().unwrap_or(0), len);
-        Ok(())
+    enter_release(CallKind::Unmap, virPtr, |sim| {
+        sim.unmap(required(virPtr)? as u64)
     })
 }
 

@@ -19,16 +19,13 @@ impl Clock {
         self.waited
     }
 
-    /// The host is busy for a while.
-    pub fn spend(&mut self, nanoseconds: u64) {
-        self.now = self.now.saturating_add(nanoseconds);
+    /// Moves on to `time`, if that is yet to come.
+    pub fn advance_to(&mut self, time: u64) {
+        self.now = self.now.max(time);
     }
 
-    /// The host waits until `time`; returns for how long.
-    pub fn wait_until(&mut self, time: u64) -> u64 {
-        let wait = time.saturating_sub(self.now);
-        self.now += wait;
-        self.waited += wait;
-        wait
+    /// Notes that the host has waited for a device.
+    pub fn count_wait(&mut self, nanoseconds: u64) {
+        self.waited += nanoseconds;
     }
 }

@@ -127,7 +127,7 @@ impl CostModel {
         if per_page == 0 {
             base
         } else {
-            base + per_page * bytes.div_ceil(PAGE)
+            base.saturating_add(per_page.saturating_mul(bytes.div_ceil(PAGE)))
         }
     }
 

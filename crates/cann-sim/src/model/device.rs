@@ -16,11 +16,13 @@ pub struct Device {
     pub external: u64,
     /// Free pages of 1 GiB in the set that was put aside.
     pub giant_pages: u64,
+    /// Pages of 1 GiB that were put aside, in use or free.
+    pub giant_total: u64,
     /// Plain allocations.
     pub memory: PlainMemory,
     /// The stream that the null handle means.
     pub default_stream: u64,
-    /// Live events.
+    /// Events that are taken.
     pub events: u32,
     /// True between `aclrtSetDevice` and `aclrtResetDevice`.
     pub active: bool,
@@ -43,6 +45,7 @@ impl Device {
             peak: 0,
             external: 0,
             giant_pages,
+            giant_total: giant_pages,
             memory: PlainMemory::new(index),
             default_stream: 0,
             events: 0,

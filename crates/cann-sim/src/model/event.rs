@@ -1,7 +1,9 @@
 //! An event: a mark on a stream with the time at which the stream passes it.
 
-use ascend_rs_sys::{ACL_EVENT_EXTERNAL, ACL_EVENT_IPC, ACL_EVENT_TIME_LINE};
+use ascend_rs_sys::{ACL_EVENT_EXTERNAL, ACL_EVENT_IPC, ACL_EVENT_SYNC, ACL_EVENT_TIME_LINE};
 use smallvec::SmallVec;
+
+use super::stream::Passing;
 
 /// Events a device has (Atlas A2 and A3).
 pub const MAX_EVENTS: u32 = 65_536;
@@ -39,6 +41,8 @@ pub struct Event {
     pub mark: Mark,
     /// Number of the latest record, so that a record that is overtaken is dropped.
     pub records: u64,
+    /// What a wait for the latest record waits for while its time is not known.
+    pub passing: Passing,
     /// Captured tasks a wait for the event comes after.
     pub front: SmallVec<[usize; 2]>,
 }
@@ -52,8 +56,17 @@ impl Event {
             extended,
             mark: Mark::None,
             records: 0,
+            passing: Passing::default(),
             front: SmallVec::new(),
         }
+    }
+
+    /// True if it takes one of the device's events when it is made. One of the
+    /// newer call takes one while a record of it is pending, and there are more
+    /// than streams have tasks.
+    pub fn takes_one(&self) -> bool {
+        let orders = self.flags & (ACL_EVENT_SYNC | ACL_EVENT_EXTERNAL) != 0;
+        !self.extended && self.flags != 0xE && orders
     }
 
     /// True once the stream has passed the latest record. An event that was

@@ -12,7 +12,7 @@
 //!           | "p=" P        with probability P in 0..=1
 //!           | "seed=" N     start of the pseudo-random sequence (default 1)
 //!           | "times=" N    no more than N failures
-//!           | "code=" N     the code returned (default 207001)
+//!           | "code=" N     the code returned, not 0 (default 207001)
 //! BYTES     = digits, optionally with k, m or g (powers of 1024)
 //! ```
 //!
@@ -137,7 +137,13 @@ fn parse_rule(text: &str) -> Result<Rule, String> {
             "max" => rule.max = number()?,
             "seed" => rule.state = positive()?,
             "times" => rule.times = number()?,
-            "code" => rule.code = value.parse().map_err(|_| bad())?,
+            "code" => {
+                rule.code = value.parse().map_err(|_| bad())?;
+                if rule.code == 0 {
+                    // The call would do nothing and say that it succeeded.
+                    return Err(bad());
+                }
+            }
             "p" => {
                 let p: f64 = value.parse().map_err(|_| bad())?;
                 if !(0.0..=1.0).contains(&p) {
@@ -215,6 +221,7 @@ mod tests {
             "nope:nth=1",
             "aclrtMalloc:nth=0",
             "aclrtMalloc:p=2",
+            "aclrtMalloc:nth=1,code=0",
             "*:x=1",
         ] {
             assert!(FaultPlan::parse(text).is_err(), "{text}");

@@ -64,6 +64,18 @@ pub struct Allocation {
     pub imported: bool,
 }
 
+impl Allocation {
+    /// Bytes that can be read and written: of an import no more than is shared,
+    /// though it takes whole pages of addresses.
+    pub fn present(&self) -> u64 {
+        if self.imported {
+            self.requested
+        } else {
+            self.len
+        }
+    }
+}
+
 /// The plain allocations of one device.
 #[derive(Debug)]
 pub struct PlainMemory {

@@ -1,11 +1,11 @@
 //! A stream: tasks in order, each with the time at which it completes.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::capture::TaskGroup;
 use super::condition::Branch;
-use super::work::{Accesses, Work};
+use super::work::{Access, Accesses, Work};
 
 /// A task that has not been seen to complete.
 #[derive(Debug, Clone)]
@@ -20,6 +20,9 @@ pub struct Pending {
     pub name: &'static str,
 }
 
+/// When a stream passes a record, once that is known.
+pub type Passing = Arc<OnceLock<u64>>;
+
 /// What a stream is asked to do, kept while the stream cannot go on.
 #[derive(Debug, Clone)]
 pub enum Command {
@@ -31,14 +34,11 @@ pub enum Command {
         event: u64,
         /// The event's count of records when this one was made.
         record: u64,
+        /// For those that wait for this record, whatever becomes of the event.
+        passing: Passing,
     },
-    /// Wait for an event.
-    Wait {
-        /// The event.
-        event: u64,
-        /// The event's count of records when the wait was made.
-        record: u64,
-    },
+    /// Wait for a record of an event.
+    Wait(Passing),
     /// Wait for a value in memory.
     WaitValue {
         /// Where.
@@ -106,7 +106,7 @@ impl Stream {
     /// The first task that is not complete and touches a range.
     pub fn user_of(&self, now: u64, addr: u64, len: u64) -> Option<&'static str> {
         if self.tail > now {
-            let touching = |access: &super::work::Access| access.overlaps(addr, len);
+            let touching = |access: &Access| access.overlaps(addr, len);
             let task = self
                 .pending
                 .iter()
@@ -122,9 +122,9 @@ impl Stream {
                 .iter()
                 .any(|access| access.overlaps(addr, len))
                 .then_some(work.name),
-            Command::WaitValue { addr: at, .. } => {
-                (*at >= addr && *at < addr + len).then_some("aclrtValueWait")
-            }
+            &Command::WaitValue { addr: at, .. } => Access { addr: at, len: 8 }
+                .overlaps(addr, len)
+                .then_some("aclrtValueWait"),
             Command::Branch(branch) => branch.user_of(addr, len),
             _ => None,
         })

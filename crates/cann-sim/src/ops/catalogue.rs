@@ -1,7 +1,7 @@
 //! The operators that compute when memory is backed, and how their arguments
-//! are laid out. Any other operator that is not in place sets its last tensor,
-//! which by convention is an output, to zero, so that results do not depend on
-//! what was in the memory before.
+//! are laid out. Any other operator that does not update an argument sets its
+//! last tensor, which by convention is an output, to zero, so that results do
+//! not depend on what was in the memory before.
 
 use std::sync::Arc;
 
@@ -20,10 +20,15 @@ struct Reader<'a> {
     floats: [f64; 8],
 }
 
+/// True if a tensor's elements can be read, as far as they are mapped.
+fn computable(tensor: &Tensor) -> bool {
+    tensor.data != 0 && known(tensor.dtype) && tensor.covered()
+}
+
 impl Reader<'_> {
     fn tensor(&self, index: usize) -> Option<Tensor> {
         let tensor = self.objects.tensors.get(*self.words.get(index)?)?;
-        (tensor.data != 0 && known(tensor.dtype)).then(|| tensor.clone())
+        computable(tensor).then(|| tensor.clone())
     }
 
     fn scalar(&self, index: usize) -> Option<Number> {
@@ -55,9 +60,36 @@ pub fn kernel(
     Some(Arc::new(op) as Arc<dyn Kernel>)
 }
 
+/// Operators that work in place though their names do not say so, or may end
+/// with an input (aclnn reference: arguments named `…Ref`, optional inputs).
+const UPDATES: [&str; 20] = [
+    "aclnnAdvanceStep",
+    "aclnnAdvanceStepV2",
+    "aclnnApplyAdam",
+    "aclnnApplyAdamW",
+    "aclnnApplyAdamWV2",
+    "aclnnApplyRotaryPosEmb",
+    "aclnnApplyRotaryPosEmbV2",
+    "aclnnEmbeddingRenorm",
+    "aclnnFusedAdam",
+    "aclnnFusedSgd",
+    "aclnnGatherPaKvCache",
+    "aclnnIndexPutImpl",
+    "aclnnKvRmsNormRopeCache",
+    "aclnnKvRmsNormRopeCacheV2",
+    "aclnnNsaCompressWithCache",
+    "aclnnQkvRmsNormRopeCache",
+    "aclnnScatterList",
+    "aclnnScatterNdUpdate",
+    "aclnnScatterPaCache",
+    "aclnnScatterPaKvCache",
+];
+
 /// What an operator does that is not in the catalogue.
 fn unmodelled(name: &str, args: &Reader) -> Option<Op> {
-    if name.starts_with("aclnnInplace") {
+    // The outputs of the family `Foreach` are lists; tensors are inputs.
+    let lists = name.starts_with("aclnnForeach");
+    if lists || name.contains("Inplace") || UPDATES.contains(&name) {
         return None;
     }
     let out = (0..args.words.len())
@@ -146,7 +178,13 @@ fn modelled(name: &str, args: &Reader) -> Option<Op> {
             let list = objects.tensor_lists.get(*words.first()?)?;
             let parts: Option<Vec<Tensor>> = list
                 .iter()
-                .map(|&part| objects.tensors.get(part).cloned())
+                .map(|&part| {
+                    objects
+                        .tensors
+                        .get(part)
+                        .filter(|it| computable(it))
+                        .cloned()
+                })
                 .collect();
             let out = args.tensor(2)?;
             let axis = *words.get(1)? as i64;
@@ -200,8 +238,10 @@ fn elementwise(name: &str, args: &Reader) -> Option<(Tensor, Rule)> {
         "LeTensor" | "LeScalar" => (|a, b| truth(a.float() <= b.float()), false),
         "GtTensor" | "GtScalar" => (|a, b| truth(a.float() > b.float()), false),
         "GeTensor" | "GeScalar" => (|a, b| truth(a.float() >= b.float()), false),
-        "LogicalAnd" | "BitwiseAndTensor" => (and, false),
-        "LogicalOr" | "BitwiseOrTensor" => (or, false),
+        "LogicalAnd" => (and, false),
+        "LogicalOr" => (or, false),
+        "BitwiseAndTensor" => (|a, b| Number::Int(a.int() & b.int()), false),
+        "BitwiseOrTensor" => (|a, b| Number::Int(a.int() | b.int()), false),
         _ => return None,
     };
     let alpha = if has_alpha { args.scalar(2)? } else { one };

@@ -161,13 +161,21 @@ pub fn add(a: Number, b: Number) -> Number {
 pub fn subtract(a: Number, b: Number) -> Number {
     binary(a, b, i64::wrapping_sub, |a, b| a - b)
 }
-/// The larger.
+/// The larger, or the one that is not a number.
 pub fn maximum(a: Number, b: Number) -> Number {
-    if a.float() >= b.float() { a } else { b }
+    if a.float() >= b.float() || a.float().is_nan() {
+        a
+    } else {
+        b
+    }
 }
-/// The smaller.
+/// The smaller, or the one that is not a number.
 pub fn minimum(a: Number, b: Number) -> Number {
-    if a.float() <= b.float() { a } else { b }
+    if a.float() <= b.float() || a.float().is_nan() {
+        a
+    } else {
+        b
+    }
 }
 /// 1 or 0.
 pub fn truth(value: bool) -> Number {

@@ -1,5 +1,6 @@
 //! Tensors, scalars, arrays and prepared operators by handle. One table for the
-//! process; its lock is never held while the simulator's is taken.
+//! process; its lock is never held while the simulator's is taken, nor the
+//! other way round.
 
 use std::sync::{Arc, LazyLock};
 
@@ -41,10 +42,11 @@ impl Tensor {
         self.dims
             .iter()
             .map(|&dim| u64::try_from(dim).unwrap_or(0))
-            .product()
+            .fold(1, u64::saturating_mul)
     }
 
-    /// The range of addresses from the first to the last element.
+    /// The range of addresses from the first to the last element; none if there
+    /// is no element, or no range of addresses has room for it.
     pub fn access(&self) -> Option<Access> {
         let size = element_size(self.dtype);
         if self.data == 0 || size == 0 || self.count() == 0 {
@@ -54,17 +56,22 @@ impl Tensor {
         for (&dim, &stride) in self.dims.iter().zip(&self.strides) {
             let reach = (dim - 1).checked_mul(stride)?;
             if reach < 0 {
-                low += reach
+                low = low.checked_add(reach)?;
             } else {
-                high += reach
+                high = high.checked_add(reach)?;
             }
         }
         let low = u64::try_from(low).ok()?;
         let high = u64::try_from(high).ok()?;
-        Some(Access {
-            addr: self.data + low * size,
-            len: (high - low + 1) * size,
-        })
+        let addr = self.data.checked_add(low.checked_mul(size)?)?;
+        let len = (high - low).checked_add(1)?.checked_mul(size)?;
+        addr.checked_add(len)?;
+        Some(Access { addr, len })
+    }
+
+    /// True if all its elements lie in the range that [`Self::access`] gives.
+    pub fn covered(&self) -> bool {
+        self.count() == 0 || self.access().is_some()
     }
 }
 

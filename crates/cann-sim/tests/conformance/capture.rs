@@ -66,10 +66,12 @@ fn a_captured_stream_cannot_be_waited_for() {
         );
         let wait = sim.sync_event(event, CallKind::SyncEvent);
         assert_eq!(code(wait), ACL_ERROR_RT_EVENT_CAPTURED);
-        assert_eq!(
-            code(sim.destroy_stream(stream, false)),
-            ACL_ERROR_RT_STREAM_CAPTURED
-        );
+        for force in [false, true] {
+            assert_eq!(
+                code(sim.destroy_stream(stream, force)),
+                ACL_ERROR_RT_STREAM_CAPTURED
+            );
+        }
         assert_eq!(
             code(sim.capture_begin(stream, mode)),
             ACL_ERROR_RT_STREAM_CAPTURED
@@ -122,7 +124,7 @@ fn a_copy_that_would_wait_fails() {
     sim.capture_begin(stream, RELAXED).unwrap();
     let copy = sim.copy_async(stream, addr, host.as_ptr() as u64, 64);
     assert_eq!(code(copy), ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC);
-    sim.registered.insert(host.as_ptr() as u64, 64);
+    sim.register_host(host.as_ptr() as u64, 64).unwrap();
     sim.copy_async(stream, addr, host.as_ptr() as u64, 64)
         .unwrap();
 }

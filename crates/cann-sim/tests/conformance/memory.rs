@@ -159,7 +159,7 @@ fn a_pinned_copy_takes_effect_at_its_time() {
     let addr = sim.malloc(0, 4096, Policy::HugeFirst).unwrap();
     sim.fill_now(0, addr, 5, 64).unwrap();
     let mut target = [0u8; 64];
-    sim.registered.insert(target.as_mut_ptr() as u64, 64);
+    sim.register_host(target.as_mut_ptr() as u64, 64).unwrap();
     sim.copy_async(stream, target.as_mut_ptr() as u64, addr, 64)
         .unwrap();
     assert_eq!(target, [0; 64]);

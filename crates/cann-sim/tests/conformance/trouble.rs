@@ -5,7 +5,6 @@ use ascend_rs_sys::{
     ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_DEVICE_MEM_ERROR, ACL_ERROR_RT_MEMORY_ALLOCATION,
 };
 use ascendcl::model::cost::{CALL_KINDS, CallKind};
-use ascendcl::model::fault::FaultPlan;
 use ascendcl::model::memory::Pages;
 use ascendcl::model::sim::memory::Policy;
 use ascendcl::model::vmm::Place;
@@ -52,20 +51,6 @@ fn abort_drops_pending_work() {
     assert!(sim.stream(stream).unwrap().idle(sim.clock.now()));
     sim.free(addr).unwrap();
     assert_eq!(hazards(&sim), []);
-}
-
-/// A call that a plan makes fail is counted and changes nothing.
-#[test]
-fn a_planned_fault_changes_nothing() {
-    let mut sim = machine();
-    sim.config.faults = FaultPlan::parse("aclrtMalloc:nth=2").unwrap();
-    assert!(sim.begin(CallKind::Malloc, 0, 64).is_ok());
-    assert_eq!(
-        code(sim.begin(CallKind::Malloc, 0, 64)),
-        ACL_ERROR_RT_MEMORY_ALLOCATION
-    );
-    assert_eq!(sim.devices[0].used, 0);
-    assert_eq!(sim.devices[0].ledger.call(CallKind::Malloc).count, 2);
 }
 
 /// Other processes may take memory while the program runs.

@@ -76,6 +76,37 @@ fn only_listed_processes_import() {
     assert_eq!(stranger.refused(&import), ACL_ERROR_RT_NO_PERMISSION);
 }
 
+/// Flag ACL_RT_VMM_EXPORT_FLAG_DISABLE_PID_VALIDATION: anybody may import, also
+/// when somebody is named.
+#[test]
+fn naming_an_importer_does_not_shut_out_the_others() {
+    let meeting = Meeting::new();
+    let (mut owner, mut user) = meeting.backed_pair();
+    let handle = owner.get("physical");
+    let shared = owner.get(&format!("export {handle} {ANYBODY}"));
+    let id = owner.id();
+    owner.get(&format!("allow {shared} {id}"));
+    user.get(&format!("import {shared} 0"));
+}
+
+/// Reference 11-04: the shared handle ends when the exporter's memory goes.
+#[test]
+fn a_freed_handle_is_not_shared_any_more() {
+    let meeting = Meeting::new();
+    let (mut owner, mut user) = meeting.backed_pair();
+    let handle = owner.get("physical");
+    let shared = owner.get(&format!("export {handle} {ANYBODY}"));
+    let here = mapped(&mut owner, &handle);
+    let early = user.get(&format!("import {shared} 0"));
+    owner.get(&format!("unmap {here}"));
+    owner.get(&format!("free_physical {handle}"));
+    // Its file may have the descriptor of the first.
+    owner.get("physical");
+    assert_eq!(user.refused(&format!("import {shared} 0")), INVALID);
+    let there = mapped(&mut user, &early);
+    assert_eq!(user.get(&format!("read {there}")), "0", "imported before");
+}
+
 /// Handle and shared handle are one to one; an import stays an import.
 #[test]
 fn exports_and_imports_that_are_refused() {

@@ -95,6 +95,23 @@ fn memory_of_another_device_needs_peer_access() {
     user.get(&format!("key_import {key} 1"));
 }
 
+/// An import takes whole pages of addresses, but has only the bytes that are
+/// shared.
+#[test]
+fn an_import_ends_where_what_is_shared_ends() {
+    let meeting = Meeting::new();
+    let (mut owner, mut user) = meeting.backed_pair();
+    let here = owner.get(&format!("malloc {SIZE}"));
+    let shared = SIZE - (1 << 20);
+    let key = owner.get(&format!("key {here} {shared} 65 1"));
+    let there = user.get(&format!("key_import {key} 0"));
+    user.get(&format!("fill {there} {shared}"));
+    assert_eq!(user.refused(&format!("fill {there} {SIZE}")), INVALID);
+    let last = there.parse::<usize>().unwrap() + shared;
+    user.get(&format!("read {}", last - 8));
+    assert_eq!(user.refused(&format!("read {last}")), INVALID);
+}
+
 /// Closing an import under pending work is unmapping under pending work.
 #[test]
 fn closing_an_import_in_use_is_a_hazard() {

@@ -9,26 +9,32 @@ use super::Sim;
 use crate::model::cost::CallKind;
 use crate::model::error::{Result, fail};
 use crate::model::event::{Event, MAX_EVENTS, Mark};
-use crate::model::stream::Command;
+use crate::model::stream::{Command, Passing};
 
 impl Sim {
-    /// Makes an event. A device has at most [`MAX_EVENTS`].
+    /// Makes an event. A device has [`MAX_EVENTS`] for those that take one of
+    /// them when they are made.
     pub fn add_event(&mut self, device: u32, flags: u32, extended: bool) -> Result<u64> {
-        if self.device(device).events >= MAX_EVENTS {
-            return fail(
-                ACL_ERROR_RT_NO_EVENT_RESOURCE,
-                "no event is left on the device",
-            );
+        let event = Event::new(device, flags, extended);
+        if event.takes_one() {
+            if self.device(device).events >= MAX_EVENTS {
+                return fail(
+                    ACL_ERROR_RT_NO_EVENT_RESOURCE,
+                    "no event is left on the device",
+                );
+            }
+            self.device(device).events += 1;
         }
-        self.device(device).events += 1;
-        Ok(self.events.insert(Event::new(device, flags, extended)))
+        Ok(self.events.insert(event))
     }
 
-    /// Removes an event. Work that waits for it goes on waiting.
+    /// Removes an event. Work that waits for its record goes on waiting.
     pub fn destroy_event(&mut self, event: u64) -> Result<()> {
         match self.events.remove(event) {
             Some(event) => {
-                self.device(event.device).events -= 1;
+                if event.takes_one() {
+                    self.device(event.device).events -= 1;
+                }
                 Ok(())
             }
             None => unknown(),
@@ -62,8 +68,15 @@ impl Sim {
         it.records += 1;
         let record = it.records;
         if blocked {
+            let passing = Passing::default();
             it.mark = Mark::Blocked;
-            self.block(stream, Command::Record { event, record })
+            it.passing = passing.clone();
+            let record = Command::Record {
+                event,
+                record,
+                passing,
+            };
+            self.block(stream, record)
         } else {
             it.mark = Mark::At(time);
             if self.blocked_streams > 0 {
@@ -78,16 +91,20 @@ impl Sim {
         if self.capture_wait(stream, event)? {
             return Ok(());
         }
-        let record = self.event(event)?.records;
-        let mark = self.event(event)?.mark;
+        let it = self.event(event)?;
+        let (mark, passing) = (it.mark, it.passing.clone());
         let it = self.stream_mut(stream)?;
-        if !it.blocked.is_empty() || mark == Mark::Blocked {
-            return self.block(stream, Command::Wait { event, record });
+        match mark {
+            Mark::Blocked => self.block(stream, Command::Wait(passing)),
+            Mark::At(time) if !it.blocked.is_empty() => {
+                self.block(stream, Command::Wait(Passing::new(time.into())))
+            }
+            Mark::At(time) => {
+                it.tail = it.tail.max(time);
+                Ok(())
+            }
+            Mark::None | Mark::Captured { .. } => Ok(()),
         }
-        if let Mark::At(time) = mark {
-            it.tail = it.tail.max(time);
-        }
-        Ok(())
     }
 
     /// Makes an event unrecorded.

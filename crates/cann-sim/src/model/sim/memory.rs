@@ -113,7 +113,6 @@ impl Sim {
                 name,
             );
         }
-        self.charge_pages(CallKind::Free, device, allocation.len);
         self.drop_plain(device, addr);
         Ok(())
     }
@@ -142,30 +141,6 @@ impl Sim {
         self.config.soc.starts_with("Ascend950")
     }
 
-    /// Forgets host memory.
-    pub fn free_host(&mut self, addr: u64, len: u64) {
-        if let Some(name) = self.user_of(addr, len) {
-            self.hazard(HazardKind::FreeUnderWork, 0, addr, len, name);
-        }
-        self.host.remove(&addr);
-    }
-
-    /// The range of pinned host memory that holds `addr`: start and bytes.
-    pub fn host_range(&self, addr: u64) -> Option<(u64, u64)> {
-        [&self.host, &self.registered]
-            .into_iter()
-            .find_map(|table| {
-                let (&start, &len) = table.range(..=addr).next_back()?;
-                (addr < start + len).then_some((start, len))
-            })
-    }
-
-    /// True if a device can read and write the address on its own: pinned,
-    /// registered or mapped by the driver.
-    pub fn pinned(&self, addr: u64) -> bool {
-        is_device(addr) || self.host_range(addr).is_some()
-    }
-
     /// Fails unless a range is host memory or live device memory.
     fn check_range(&mut self, device: u32, addr: u64, len: u64, name: &'static str) -> Result<()> {
         if self.mapped(&Access { addr, len }) {
@@ -190,7 +165,8 @@ impl Sim {
 
     /// The device an address belongs to.
     pub fn device_at(&self, addr: u64) -> Option<u32> {
-        device_of(addr).or_else(|| match self.vmm.find(addr)?.1.place {
+        let plain = device_of(addr).filter(|&device| device < self.config.devices);
+        plain.or_else(|| match self.vmm.find(addr)?.1.place {
             crate::model::vmm::Place::Device(device) => Some(device),
             crate::model::vmm::Place::Host => None,
         })
@@ -200,7 +176,8 @@ impl Sim {
     pub fn copy_now(&mut self, device: u32, dst: u64, src: u64, len: u64) -> Result<()> {
         self.check_range(device, dst, len, "aclrtMemcpy")?;
         self.check_range(device, src, len, "aclrtMemcpy")?;
-        let end = self.clock.now() + self.copy_time(dst, src, len);
+        let time = self.copy_time(dst, src, len);
+        let end = self.clock.now().saturating_add(time);
         self.wait_until(end, CallKind::Memcpy, device);
         self.backing
             .copy(dst, src, len, is_device(dst), is_device(src));
@@ -211,11 +188,9 @@ impl Sim {
     /// Fills while the caller waits.
     pub fn fill_now(&mut self, device: u32, dst: u64, value: u8, len: u64) -> Result<()> {
         self.check_range(device, dst, len, "aclrtMemset")?;
-        let end = self.clock.now()
-            + self
-                .config
-                .cost
-                .transfer(len, self.config.cost.device_bandwidth);
+        let cost = &self.config.cost;
+        let time = cost.transfer(len, cost.device_bandwidth);
+        let end = self.clock.now().saturating_add(time);
         self.wait_until(end, CallKind::Memset, device);
         if is_device(dst) {
             self.backing.fill(dst, value, len);
@@ -230,7 +205,7 @@ impl Sim {
         let device = self.stream(stream)?.device;
         self.check_range(device, dst, len, "aclrtMemcpyAsync")?;
         self.check_range(device, src, len, "aclrtMemcpyAsync")?;
-        let pageable = !self.pinned(dst) || !self.pinned(src);
+        let pageable = !self.pinned(dst, len) || !self.pinned(src, len);
         if pageable {
             self.forbid_blocking_copy(stream)?;
         }

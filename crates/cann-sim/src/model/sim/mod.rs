@@ -7,9 +7,11 @@ mod capture;
 mod conditions;
 mod devices;
 mod events;
+pub mod host;
 pub mod memory;
 mod replay;
 mod sharing;
+mod sizes;
 mod streams;
 mod task_groups;
 mod virtual_memory;
@@ -19,6 +21,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use ascend_rs_sys::ACL_ERROR_RT_INVALID_DEVICEID;
 
+use self::host::Pinned;
 use super::capture::{Model, TaskGroup};
 use super::clock::Clock;
 use super::condition::Condition;
@@ -97,10 +100,10 @@ pub struct Sim {
     pub caller: Caller,
     /// Virtual memory.
     pub vmm: Vmm,
-    /// Host memory of `aclrtMallocHost`: address and bytes.
-    pub host: BTreeMap<u64, u64>,
-    /// Host memory that is registered: address and bytes.
-    pub registered: BTreeMap<u64, u64>,
+    /// Host memory of `aclrtMallocHost`, by address.
+    pub host: BTreeMap<u64, Pinned>,
+    /// Host memory that is registered, by address.
+    pub registered: BTreeMap<u64, Pinned>,
     /// Number of devices the program can see.
     pub visible: u32,
     /// Functions of the host whose time has come, oldest first.
@@ -196,25 +199,17 @@ impl Sim {
 
     /// The host is busy; tasks that complete meanwhile take effect.
     pub fn spend(&mut self, nanoseconds: u64) {
-        self.clock.spend(nanoseconds);
-        self.run_due();
+        let end = self.clock.now().saturating_add(nanoseconds);
+        self.run_until(end);
     }
 
     /// The host waits until a time, on account of a call.
     pub fn wait_until(&mut self, time: u64, kind: CallKind, device: u32) {
-        let waited = self.clock.wait_until(time);
+        let begin = self.clock.now();
+        self.run_until(time);
+        let waited = self.clock.now() - begin;
+        self.clock.count_wait(waited);
         self.devices[device as usize].ledger.call_mut(kind).wait_ns += waited;
-        self.run_due();
-    }
-
-    /// Adds the cost of the pages a call dealt with.
-    pub fn charge_pages(&mut self, kind: CallKind, device: u32, bytes: u64) {
-        let cost = &self.config.cost;
-        let extra = cost.call(kind, bytes) - cost.call(kind, 0);
-        if extra > 0 {
-            self.devices[device as usize].ledger.call_mut(kind).ns += extra;
-            self.spend(extra);
-        }
     }
 
     /// A number for an allocation or a mapping, never given twice.
@@ -223,9 +218,37 @@ impl Sim {
         self.sequence
     }
 
+    /// Lets time pass, from one instant at which something happens to the next:
+    /// what a stream does once it can go on does not depend on how far the host
+    /// goes at once.
+    fn run_until(&mut self, end: u64) {
+        self.settle();
+        while let Some(instant) = self.next_instant().filter(|&instant| instant <= end) {
+            self.clock.advance_to(instant);
+            self.settle();
+        }
+        self.clock.advance_to(end);
+    }
+
+    /// The next time at which a task takes effect or a stream gets to a command
+    /// it may have to wait at.
+    fn next_instant(&self) -> Option<u64> {
+        let effect = self.due.peek().map(|Reverse(due)| due.end);
+        if self.blocked_streams == 0 {
+            return effect;
+        }
+        let now = self.clock.now();
+        let arrivals = self
+            .streams
+            .iter()
+            .filter(|(_, stream)| !stream.blocked.is_empty() && stream.tail > now)
+            .map(|(_, stream)| stream.tail);
+        arrivals.chain(effect).min()
+    }
+
     /// Lets all tasks take effect whose time has come, in the order of their
     /// times, and ties in the order they were put on streams.
-    fn run_due(&mut self) {
+    fn settle(&mut self) {
         while self.effects_due() {
             while self.effects_due()
                 && let Some(Reverse(due)) = self.due.pop()
@@ -247,7 +270,8 @@ impl Sim {
 
     fn perform(&mut self, due: Due) {
         // Memory that went away under the task was reported when it went; now
-        // nothing may be read or written there.
+        // nothing may be read or written there. (If it was the host's, the task
+        // lost its effect when it went.)
         let gone = due.accesses.iter().any(|access| !self.mapped(access));
         if gone {
             return;
@@ -274,6 +298,9 @@ impl Sim {
         if !is_device(access.addr) || access.len == 0 {
             return true;
         }
+        let Some(end) = access.addr.checked_add(access.len) else {
+            return false;
+        };
         if let Some(device) = device_of(access.addr) {
             let Some(device) = self.devices.get(device as usize) else {
                 return false;
@@ -281,9 +308,8 @@ impl Sim {
             return device
                 .memory
                 .find(access.addr)
-                .is_some_and(|(start, it)| access.addr + access.len <= start + it.len);
+                .is_some_and(|(start, it)| end <= start + it.present());
         }
-        let end = access.addr + access.len;
         let mut at = access.addr;
         while at < end {
             match self.vmm.find(at) {

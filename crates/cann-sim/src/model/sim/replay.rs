@@ -17,6 +17,7 @@ impl Sim {
     pub(super) fn owners(&self, access: &Access) -> SmallVec<[u64; 2]> {
         let mut owners = SmallVec::new();
         if !is_device(access.addr) {
+            owners.extend(self.host_owner(access.addr));
             return owners;
         }
         if let Some(device) = device_of(access.addr) {
@@ -28,7 +29,7 @@ impl Sim {
             );
             return owners;
         }
-        let end = access.addr + access.len.max(1);
+        let end = access.addr.saturating_add(access.len.max(1));
         let mut at = access.addr;
         while let Some((start, mapping)) = self.vmm.find(at).filter(|_| at < end) {
             owners.push(mapping.owner);
@@ -114,6 +115,10 @@ impl Sim {
             } else if self.owners(access) != *captured {
                 let Access { addr, len } = *access;
                 self.hazard(HazardKind::StaleReplay, device, addr, len, work.name);
+                if !is_device(addr) {
+                    // What is there now is the program's own, if anything is.
+                    work.action = None;
+                }
             }
         }
         work

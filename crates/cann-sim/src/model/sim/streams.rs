@@ -51,6 +51,7 @@ impl Sim {
 
     /// Removes a stream; its work is waited for first, or, by force, dropped.
     pub fn destroy_stream(&mut self, stream: u64, force: bool) -> Result<()> {
+        self.forbid_in_capture(stream)?;
         let it = self.stream(stream)?;
         let device = it.device;
         if self.devices[device as usize].default_stream == stream {
@@ -63,14 +64,11 @@ impl Sim {
             if !it.idle(self.clock.now()) {
                 self.hazard(HazardKind::StreamDestroyedUnderWork, device, 0, 0, "stream");
             }
+            self.abort_stream(stream)?;
         } else {
             self.sync_stream(stream, CallKind::DestroyStream)?;
         }
-        if let Some(stream) = self.streams.remove(stream)
-            && !stream.blocked.is_empty()
-        {
-            self.blocked_streams -= 1;
-        }
+        self.streams.remove(stream);
         Ok(())
     }
 
@@ -239,8 +237,14 @@ impl Sim {
                         self.start(stream, work);
                     }
                 }
-                &Command::Record { event, record } => {
-                    let time = it.tail.max(now);
+                Command::Record {
+                    event,
+                    record,
+                    passing,
+                } => {
+                    let (event, record, time) = (*event, *record, it.tail.max(now));
+                    // Set here only, and the command is taken off its stream.
+                    let _ = passing.set(time);
                     it.blocked.pop_front();
                     self.after_pop(stream);
                     if let Some(event) = self.events.get_mut(event)
@@ -249,15 +253,9 @@ impl Sim {
                         event.mark = Mark::At(time);
                     }
                 }
-                &Command::Wait { event, record } => {
-                    let time = match self.events.get(event) {
-                        Some(event) if event.records == record => match event.mark {
-                            Mark::Blocked => return progress,
-                            Mark::At(time) => time,
-                            _ => now,
-                        },
-                        // Recorded anew or destroyed: the wait was for a record that has passed.
-                        _ => now,
+                Command::Wait(passing) => {
+                    let Some(&time) = passing.get() else {
+                        return progress;
                     };
                     it.tail = it.tail.max(now).max(time);
                     it.blocked.pop_front();
@@ -334,15 +332,7 @@ impl Sim {
 
     /// Waits for the next effect of any stream, which may let others go on.
     pub(super) fn advance_to_next_effect(&mut self, kind: CallKind, device: u32) -> bool {
-        let now = self.clock.now();
-        let next_effect = self.due.peek().map(|Reverse(due)| due.end);
-        let next_wait = self
-            .streams
-            .iter()
-            .filter(|(_, stream)| !stream.blocked.is_empty() && stream.tail > now)
-            .map(|(_, stream)| stream.tail)
-            .min();
-        let Some(time) = next_effect.into_iter().chain(next_wait).min() else {
+        let Some(time) = self.next_instant() else {
             return false;
         };
         self.wait_until(time, kind, device);

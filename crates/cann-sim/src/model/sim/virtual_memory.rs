@@ -3,6 +3,7 @@
 use ascend_rs_sys::{ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_ERROR_RT_PARAM_INVALID};
 
 use super::Sim;
+use crate::ipc;
 use crate::model::error::{Result, fail};
 use crate::model::ledger::HazardKind;
 use crate::model::memory::{GIANT_PAGE, Pages};
@@ -70,6 +71,9 @@ impl Sim {
 
     fn reclaim(&mut self, released: Released) {
         self.backing.destroy(released.handle);
+        if let Some(number) = released.exported {
+            ipc::withdraw(&ipc::handle_name(number));
+        }
         if let (Place::Device(device), false) = (released.place, released.imported) {
             let state = self.device(device);
             state.discharge(released.len);

@@ -116,6 +116,11 @@ impl Vmm {
         Ok(addr)
     }
 
+    /// The reservation that begins at `addr`.
+    pub fn reservation_at(&self, addr: u64) -> Option<&Reservation> {
+        self.reservations.get(&addr)
+    }
+
     /// Gives a reservation back; it must have no mapping left.
     pub fn release(&mut self, addr: u64) -> Result<Reservation> {
         let Some(reservation) = self.reservations.get(&addr) else {
@@ -177,6 +182,7 @@ impl Vmm {
             len,
             pages,
             imported,
+            exported,
             ..
         } = self.handles.remove(handle)?;
         Some(Released {
@@ -184,6 +190,7 @@ impl Vmm {
             len,
             pages,
             imported,
+            exported,
             handle,
         })
     }

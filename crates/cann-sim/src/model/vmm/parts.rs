@@ -72,6 +72,8 @@ pub struct Released {
     pub pages: Pages,
     /// True if another process owns them.
     pub imported: bool,
+    /// Number they were shared under.
+    pub exported: Option<u64>,
     /// The handle.
     pub handle: u64,
 }
