@@ -188,9 +188,9 @@ pub struct FuzzArgs {
     #[arg(long, value_name = "N", conflicts_with_all = ["target", "seconds", "runs"])]
     pub operations: Option<u64>,
 
-    /// For --operations: another seed makes other programs
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
+    /// For --operations: another seed makes other programs [default: 1]
+    #[arg(long, value_name = "N", requires = "operations")]
+    pub seed: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
