@@ -7,7 +7,7 @@ use npualloc::driver::fake::FakeDriver;
 use npualloc::ids::{MempoolId, StreamKey};
 use npualloc::registry::Registry;
 
-/// What workloads use that don't name an engine. Without settings the core decides by the driver.
+/// The engine of workloads whose name says none.
 pub const FIXED: &str = "expandable_segments:False";
 /// Room for everything.
 const CAPACITY: usize = 1 << 43;
