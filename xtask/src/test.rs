@@ -96,6 +96,12 @@ fn rust(project: &Project, rest: &[OsString], summary: &mut Summary) -> Result<(
     summary.run("rustfmt", &mut cargo(&["fmt", "--all", "--check"]), |_| {
         false
     })?;
+    // Workspaces of their own.
+    for member in ["fuzz", "models"] {
+        let manifest = format!("{member}/Cargo.toml");
+        let mut format = cargo(&["fmt", "--manifest-path", &manifest, "--check"]);
+        summary.run(&format!("rustfmt, {member}"), &mut format, |_| false)?;
+    }
     let lint = [
         "clippy",
         "--workspace",
