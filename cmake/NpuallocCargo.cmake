@@ -22,6 +22,8 @@ else()
 endif()
 set(_npualloc_flags ${NPUALLOC_CARGO_FLAGS})
 set(_npualloc_out_dir "${_npualloc_target_dir}")
+# Another triple, of the environment, would put the library elsewhere; an older one may lie where it is expected.
+set(_npualloc_unset --unset=CARGO_BUILD_TARGET)
 if(NPUALLOC_CARGO_TRIPLE)
   list(APPEND _npualloc_flags --target "${NPUALLOC_CARGO_TRIPLE}")
   string(APPEND _npualloc_out_dir "/${NPUALLOC_CARGO_TRIPLE}")
@@ -34,7 +36,7 @@ file(MAKE_DIRECTORY "${NPUALLOC_GENERATED_INCLUDE}/npualloc" "${NPUALLOC_GENERAT
 add_custom_target(
   npualloc_cargo
   COMMAND
-    "${CMAKE_COMMAND}" -E env "CARGO_TARGET_DIR=${_npualloc_target_dir}" "${NPUALLOC_CARGO}" build
+    "${CMAKE_COMMAND}" -E env ${_npualloc_unset} "CARGO_TARGET_DIR=${_npualloc_target_dir}" "${NPUALLOC_CARGO}" build
     --manifest-path "${PROJECT_SOURCE_DIR}/Cargo.toml" --package npualloc --lib --profile
     "${NPUALLOC_CARGO_PROFILE}" ${_npualloc_flags}
   COMMAND "${CMAKE_COMMAND}" -E copy_if_different

@@ -2,7 +2,7 @@
 
 use npualloc::registry::Registry;
 
-use crate::workloads::{STREAM, Workload, registry};
+use crate::workloads::{FIXED, STREAM, Workload, registry};
 
 /// Replays the allocations and frees of a trace (see `npualloc-replay`; here as plain text), all on the
 /// default stream. A step is the whole trace.
@@ -32,7 +32,7 @@ impl Replay {
             }
         }
         Ok(Self {
-            registry: registry(""),
+            registry: registry(FIXED),
             events,
             blocks: vec![0; blocks],
         })

@@ -7,6 +7,8 @@ use npualloc::driver::fake::FakeDriver;
 use npualloc::ids::{MempoolId, StreamKey};
 use npualloc::registry::Registry;
 
+/// The engine of workloads whose name says none.
+pub const FIXED: &str = "expandable_segments:False";
 /// Room for everything.
 const CAPACITY: usize = 1 << 43;
 /// What kernels may read past the end of a tensor.
@@ -55,7 +57,7 @@ pub struct Pair {
 
 impl Pair {
     pub fn new(bytes: usize) -> Self {
-        let registry = registry("");
+        let registry = registry(FIXED);
         Self { registry, bytes }
     }
 }
@@ -178,16 +180,16 @@ pub fn all() -> Vec<(&'static str, Make)> {
         ("one size, 512 B", || Box::new(Pair::new(512))),
         ("one size, 8 MB", || Box::new(Pair::new(8 << 20))),
         ("random to 2 MB, 100 live", || {
-            Box::new(Churn::new("", 100, 2 << 20))
+            Box::new(Churn::new(FIXED, 100, 2 << 20))
         }),
         ("random to 2 MB, 1,000 live", || {
-            Box::new(Churn::new("", 1000, 2 << 20))
+            Box::new(Churn::new(FIXED, 1000, 2 << 20))
         }),
         ("random to 2 MB, 100,000 live", || {
-            Box::new(Churn::new("", 100_000, 2 << 20))
+            Box::new(Churn::new(FIXED, 100_000, 2 << 20))
         }),
         ("random to 64 MB, 1,000 live", || {
-            Box::new(Churn::new("", 1000, 64 << 20))
+            Box::new(Churn::new(FIXED, 1000, 64 << 20))
         }),
         ("random to 2 MB, 1,000 live, expandable", || {
             Box::new(Churn::new("expandable_segments:True", 1000, 2 << 20))

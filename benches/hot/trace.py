@@ -9,6 +9,8 @@
     s STREAM | s *               the stream (the device) was synchronised
     e                            empty_cache
     m LABEL                      marker
+
+More kinds of lines (`crates/npualloc-replay/src/trace/mod.rs`) are left out.
 """
 
 import gzip
@@ -46,7 +48,8 @@ def parse(lines, name):
     rows, capacity, streams, version = [], 0, 1, False
     for number, line in enumerate(lines, 1):
         words = line.split()
-        if not words or words[0] == "m":
+        # Markers, stacks, pools and events waited for: the allocators are given none of them.
+        if not words or words[0] in ("m", "k", "p", "d", "w"):
             continue
         try:
             kind = words[0]

@@ -75,7 +75,9 @@ class Replay {
       }
       observe(at);
     }
-    if (sample_.event != 0 || at == 0) samples_.push_back(sample_);
+    // What happened since the last sample, and where memory ran out.
+    if (out_of_memory) take_in();
+    if (taken_ > 0 || samples_.empty()) end_sample(at);
     account();
     const std::uint64_t end_ns = sim_.now();
     return report(out_of_memory ? static_cast<std::int64_t>(at) : -1, counts_ - start,
@@ -159,15 +161,23 @@ class Replay {
   void observe(std::size_t at) {
     const Memory now = sim_.memory();
     if (now.calls != seen_.calls) account();
-    sample_.live = std::max(sample_.live, live_);
-    sample_.reserved = std::max(sample_.reserved, now.used - base_);
+    take_in();
     peak_live_ = std::max(peak_live_, live_);
-    if ((at + 1) % every_ == 0) {
-      sample_.event = at + 1;
-      sample_.calls = now.calls;
-      samples_.push_back(sample_);
-      sample_ = {};
-    }
+    if ((at + 1) % every_ == 0) end_sample(at + 1);
+  }
+
+  void take_in() {
+    ++taken_;
+    sample_.live = std::max(sample_.live, live_);
+    sample_.reserved = std::max(sample_.reserved, sim_.memory().used - base_);
+  }
+
+  void end_sample(std::size_t event) {
+    sample_.event = event;
+    sample_.calls = sim_.memory().calls;
+    samples_.push_back(sample_);
+    sample_ = {};
+    taken_ = 0;
   }
 
   // Splits the memory calls since the last account: those without which the device's memory could
@@ -255,6 +265,8 @@ class Replay {
   CallCounts program_{};
   CallCount growth_;
   Sample sample_{};
+  // How often it was taken in.
+  std::size_t taken_ = 0;
   std::vector<Sample> samples_;
 };
 

@@ -14,7 +14,11 @@ fuzz_target!(|data: &[u8]| {
     let (mut bytes, mut peak) = (0, 0);
     for (at, event) in trace.events.iter().enumerate() {
         match *event {
-            Event::Alloc { bytes: size, stream, pool } => {
+            Event::Alloc {
+                bytes: size,
+                stream,
+                pool,
+            } => {
                 assert!(stream < trace.streams && (pool as usize) <= trace.pools.len());
                 let block = live.len() as u32;
                 live.push(Some(size));

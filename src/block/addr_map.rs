@@ -317,7 +317,7 @@ mod tests {
             let mut map = AddrMap::default();
             let mut model = HashMap::new();
             // Every third address shares its tag with another one.
-            let addr_of = |key: usize| if key % 3 == 0 { (key / 3) * 512 + (1 << 41) } else { key * 512 };
+            let addr_of = |key: usize| if key.is_multiple_of(3) { (key / 3) * 512 + (1 << 41) } else { key * 512 };
             for (add, key) in ops {
                 let addr = addr_of(key);
                 if add {

@@ -68,7 +68,7 @@ impl State {
                 );
                 ensure!(block.size > 0, "block {id:?} is empty");
                 ensure!(
-                    block.size % MIN_BLOCK_SIZE == 0,
+                    block.size.is_multiple_of(MIN_BLOCK_SIZE),
                     "block {id:?} has an odd size"
                 );
                 let free = block.state == BlockState::Free;

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import pathlib
+import subprocess
 import zipfile
 
 import pytest
@@ -34,6 +35,19 @@ def test_the_wheel_holds_libraries_for_every_torch_npu_it_is_for(request):
     for series in ("2.13", "2.14"):
         there = [f"{series}/{library}" in held for library in libraries]
         assert all(there) or (series != installed and not any(there)), series
+
+
+def test_the_libraries_have_no_search_path(request, tmp_path):
+    with zipfile.ZipFile(request.config.getoption("--wheel")) as wheel:
+        libraries = [name for name in wheel.namelist() if name.endswith(".so")]
+        wheel.extractall(tmp_path, libraries)
+    assert libraries
+    for library in libraries:
+        shown = subprocess.run(
+            ["readelf", "--dynamic", tmp_path / library], capture_output=True, text=True, check=True
+        )
+        assert "(NEEDED)" in shown.stdout
+        assert "RPATH" not in shown.stdout and "RUNPATH" not in shown.stdout, shown.stdout
 
 
 def test_the_library_is_that_of_the_installed_torch_npu(environment):

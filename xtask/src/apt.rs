@@ -20,6 +20,7 @@ pub enum Need {
     Valgrind,
     Chromium,
     Doxygen,
+    PkgConfig,
 }
 
 impl Need {
@@ -34,6 +35,7 @@ impl Need {
             Self::Valgrind => &["valgrind"],
             Self::Chromium => &["chromium"],
             Self::Doxygen => &["doxygen"],
+            Self::PkgConfig => &["pkg-config"],
         }
     }
 
@@ -47,6 +49,7 @@ impl Need {
             Self::Valgrind => "valgrind",
             Self::Chromium => "chromium",
             Self::Doxygen => "doxygen",
+            Self::PkgConfig => "pkg-config",
         }
     }
 
@@ -66,6 +69,7 @@ impl Need {
             Self::Valgrind => in_path("valgrind"),
             Self::Chromium => in_path("chromium"),
             Self::Doxygen => in_path("doxygen"),
+            Self::PkgConfig => in_path("pkg-config"),
         }
     }
 }

@@ -188,9 +188,9 @@ pub struct FuzzArgs {
     #[arg(long, value_name = "N", conflicts_with_all = ["target", "seconds", "runs"])]
     pub operations: Option<u64>,
 
-    /// For --operations: another seed makes other programs
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
+    /// For --operations: another seed makes other programs [default: 1]
+    #[arg(long, value_name = "N", requires = "operations")]
+    pub seed: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -209,11 +209,12 @@ pub enum FuzzTarget {
 
 #[derive(Args)]
 pub struct SoakArgs {
-    /// Training steps; a step stands for a quarter of a second
+    /// Training steps, rounded up to 10,000s, at least 30,000; a step stands for a quarter of a second
     #[arg(long, value_name = "N", default_value_t = 200_000)]
     pub steps: u64,
 
-    /// Settings of the allocator; may be given several times [default: none, and virtual segments]
+    /// Settings of the allocator; may be given several times [default: none (the
+    /// driver decides, as for users), fixed segments, and virtual segments]
     #[arg(long, value_name = "SETTINGS")]
     pub config: Vec<String>,
 }

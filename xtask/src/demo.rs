@@ -1,5 +1,6 @@
 //! `cargo xtask demo`: the same training run with either allocator.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 
+use crate::apt::{self, Need};
 use crate::cli::{Allocator, DemoArgs};
 use crate::counts::Counts;
 use crate::device::{Device, Knobs};
@@ -18,12 +20,15 @@ use crate::process::{self, say};
 use crate::python::Python;
 use crate::report::{Figures, Report};
 use crate::run;
+use crate::surroundings;
 
 /// Memory of the simulated device, that of an Ascend 910B.
 const CAPACITY: u64 = 64 << 30;
 
 pub fn main(arguments: &DemoArgs) -> Result<ExitCode> {
     let project = Project::locate()?;
+    // Told before the environment of some gigabytes is made.
+    apt::ensure(&[Need::Cxx, Need::CMake, Need::Ninja])?;
     let python = Python::managed(&project, &arguments.torch)?;
     let device = Device::find(&project)?;
     let plugin = Plugin::build(&project, &python)?;
@@ -108,20 +113,24 @@ impl Demo {
             }
         }
         let mut command = self.python.command();
+        surroundings::leave_out(&mut command);
         let knobs = Knobs {
-            capacity: Some(CAPACITY),
+            capacity: matches!(self.device, Device::Simulated(_)).then_some(CAPACITY),
             backed: false,
             report: Some(counts.clone()),
         };
         self.device.prepare(&mut command, &knobs);
         match allocator {
             // The plug-in is loaded all the same, for its timing functions.
-            Allocator::Stock => command
-                .env("NPUALLOC_DISABLE", "1")
-                .env_remove("NPUALLOC_PLUGIN"),
+            Allocator::Stock => run::stock(&mut command),
             Allocator::Npualloc => {
                 command.env_remove("NPUALLOC_DISABLE");
-                run::autoload(&mut command, &self.project, &self.plugin.library)?
+                run::autoload(
+                    &mut command,
+                    &self.project,
+                    &self.plugin.library,
+                    OsStr::new(""),
+                )?
             }
         };
         command.env("PYTHONUNBUFFERED", "1");

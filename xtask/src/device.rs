@@ -68,11 +68,10 @@ impl Device {
                         "a real device's memory can't be chosen: --capacity and --backed have no effect",
                     );
                 }
-                let preload = fix
-                    .iter()
-                    .flat_map(sim::env)
-                    .filter(|(name, _)| name != "LD_LIBRARY_PATH");
-                command.envs(preload);
+                // The libraries and operators are those of the device's own CANN.
+                let preload = ["LD_PRELOAD", "TORCH_NPU_WARNING_DISABLE"];
+                let ours = fix.iter().flat_map(sim::env);
+                command.envs(ours.filter(|(name, _)| preload.contains(&name.as_str())));
                 return;
             }
         };
@@ -93,7 +92,7 @@ impl Device {
 pub fn build_simulator(project: &Project) -> Result<sim::SimDir> {
     apt::ensure(&[Need::Cxx])?;
     process::say("building the simulated CANN runtime");
-    sim::build(&project.root, &project.target)
+    sim::build(&project.root, &project.target, &project.cache)
 }
 
 /// The directory of a usable CANN installation: named by the environment, with
@@ -119,4 +118,23 @@ fn has_runtime(home: &Path) -> bool {
     places
         .iter()
         .any(|place| home.join(place).join("libascendcl.so").exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_real_device_keeps_its_libraries_and_operators() {
+        let sim = sim::SimDir {
+            lib_dir: "/sim/lib".into(),
+            preload: "/sim/libimport_fix.so".into(),
+        };
+        let device = Device::Real("/cann".into(), Some(sim));
+        let mut command = Command::new("python");
+        device.prepare(&mut command, &Knobs::default());
+        let mut set: Vec<_> = command.get_envs().map(|(name, _)| name).collect();
+        set.sort();
+        assert_eq!(set, ["LD_PRELOAD", "TORCH_NPU_WARNING_DISABLE"]);
+    }
 }

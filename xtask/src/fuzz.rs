@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
 use crate::apt::{self, Need};
+use crate::cargo;
 use crate::cli::{FuzzArgs, FuzzTarget, SoakArgs};
 use crate::env::Project;
 use crate::process::{self, say};
@@ -50,7 +51,7 @@ pub fn main(arguments: &FuzzArgs) -> Result<ExitCode> {
     let project = Project::locate()?;
     if let Some(operations) = arguments.operations {
         let operations = operations.to_string();
-        let seed = arguments.seed.to_string();
+        let seed = arguments.seed.unwrap_or(1).to_string();
         return long_run(
             &project,
             &["churn", "--operations", &operations, "--seed", &seed],
@@ -134,6 +135,8 @@ fn run(
     let mut command = Command::new(built.join(name));
     command
         .arg(&corpus)
+        // What an earlier run found may be there still.
+        .arg(&findings)
         .arg(project.root.join("fuzz/seeds").join(name))
         .arg(format!("-artifact_prefix={}/", findings.display()))
         .arg(format!("-max_len={}", target.longest()))
@@ -171,16 +174,13 @@ fn run(
 /// Builds the long runs with optimisation and assertions, and runs one.
 fn long_run(project: &Project, arguments: &[&str]) -> Result<ExitCode> {
     apt::ensure(&[Need::Cxx])?;
-    let mut cargo = Command::new(Project::cargo());
-    cargo.current_dir(&project.root).args([
-        "build",
-        "--profile",
-        "long",
-        "--package",
-        "npualloc-verify",
-    ]);
-    process::check(&mut cargo)?;
-    let mut command = Command::new(project.target.join("long/npualloc-verify"));
+    let mut build = Command::new(Project::cargo());
+    build
+        .current_dir(&project.root)
+        .args(["build", "--profile", "long"])
+        .args(["--package", "npualloc-verify"])
+        .env("CARGO_TARGET_DIR", &project.target);
+    let mut command = Command::new(cargo::built(&mut build, "npualloc-verify")?);
     command.args(arguments);
     let status = command
         .status()

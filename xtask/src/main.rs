@@ -12,6 +12,7 @@ use clap::Parser;
 
 mod apt;
 mod bench;
+mod cargo;
 mod cli;
 mod counts;
 mod demo;
@@ -30,6 +31,7 @@ mod run;
 mod sanitize;
 mod sim;
 mod summary;
+mod surroundings;
 mod test;
 
 fn main() -> ExitCode {

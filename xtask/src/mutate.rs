@@ -3,7 +3,7 @@
 //! The faults are in `tests/mutations`. All are compiled in at once, each behind a question to the
 //! environment, so that the tests are built once and run for each fault.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use comfy_table::Table;
 use serde::Deserialize;
 
@@ -22,10 +22,16 @@ use crate::cli::MutateArgs;
 use crate::env::Project;
 use crate::process::{self, say};
 
+mod fate;
+
+use fate::{Fate, Said};
+
 /// The share of faults that the tests must find.
 const LEAST: f64 = 0.9;
-/// After so many seconds a test run is stopped: a fault that makes it endless is found.
-const PATIENCE: &str = "600";
+/// A test run is stopped after this time, or after [`LONGER`] times what it took without a fault where that is more:
+/// a fault that makes it endless is found.
+const PATIENCE: Duration = Duration::from_secs(600);
+const LONGER: u32 = 20;
 /// Random programs beside the model.
 const PROGRAMS: &str = "--package npualloc-verify --test kept --test programs";
 /// Every driver call fails once.
@@ -87,7 +93,11 @@ pub fn main(arguments: &MutateArgs) -> Result<ExitCode> {
     apt::ensure(&[Need::Cxx])?;
     let faults = read(&project)?;
     let copy = Copy::make(&project, &faults)?;
-    copy.check_sound()?;
+    let sound = copy.check_sound()?;
+    let cpus = thread::available_parallelism().map_or(1, usize::from);
+    // Runs side by side take turns on the processors.
+    let share = usize::from(arguments.jobs).div_ceil(cpus).max(1) as u32;
+    let limit = PATIENCE.max(sound * LONGER * share);
     let chosen: Vec<(usize, &Fault)> = (1..)
         .zip(&faults)
         .filter(|(_, fault)| {
@@ -106,10 +116,10 @@ pub fn main(arguments: &MutateArgs) -> Result<ExitCode> {
                         chosen.get(next.fetch_add(1, Ordering::Relaxed))
                     {
                         let begin = Instant::now();
-                        let by = copy.judge(*number, fault)?;
-                        let shown = by.as_deref().unwrap_or("SURVIVED");
+                        let fate = copy.judge(*number, fault, limit)?;
+                        let shown = fate.text();
                         process::echo(&format!("{number} {}: {}: {shown}", fault.file, fault.what));
-                        let row = (by, begin.elapsed().as_secs());
+                        let row = (fate, begin.elapsed().as_secs());
                         fates
                             .lock()
                             .unwrap_or_else(PoisonError::into_inner)
@@ -128,18 +138,20 @@ pub fn main(arguments: &MutateArgs) -> Result<ExitCode> {
     table
         .load_preset(comfy_table::presets::ASCII_MARKDOWN)
         .set_header(["fault", "file", "found by", "s"]);
-    for (number, (by, seconds)) in &fates {
+    for (number, (fate, seconds)) in &fates {
         let fault = &faults[number - 1];
-        let by = by.as_deref().unwrap_or("SURVIVED");
-        table.add_row([&fault.what, &fault.file, by, &seconds.to_string()]);
+        table.add_row([&fault.what, &fault.file, fate.text(), &seconds.to_string()]);
     }
-    let found = fates.values().filter(|(by, _)| by.is_some()).count();
+    let count = |wanted: fn(&Fate) -> bool| fates.values().filter(|(fate, _)| wanted(fate)).count();
+    let found = count(|fate| *fate != Fate::Survived);
+    let endless = count(|fate| *fate == Fate::Endless);
     let rate = found as f64 / fates.len() as f64;
     println!("{table}");
     println!(
-        "{found} of {} faults found: {:.0} %",
+        "{found} of {} faults found: {:.0} % ({endless} of them as a test did not end in {} s)",
         fates.len(),
-        rate * 100.0
+        rate * 100.0,
+        limit.as_secs()
     );
     Ok(if rate >= LEAST {
         ExitCode::SUCCESS
@@ -196,11 +208,13 @@ impl Copy {
             "benches/core",
             "tests/rust",
         ]);
+        let mut kept = HashSet::new();
         for name in process::output(&mut list)?.lines() {
             let (from, to) = (project.root.join(name), root.join(name));
             let Ok(mut bytes) = fs::read(&from) else {
                 continue;
             };
+            kept.insert(to.clone());
             if name == "Cargo.toml" || name.starts_with("src/") && name.ends_with(".rs") {
                 let mut text =
                     String::from_utf8(bytes).with_context(|| format!("{name} is not UTF-8"))?;
@@ -209,6 +223,13 @@ impl Copy {
                 for (number, fault) in (1..).zip(faults).filter(|(_, fault)| fault.file == name) {
                     text = text.replace(&fault.from, &fault.switch(number));
                 }
+                for (number, fault) in (1..).zip(faults).filter(|(_, fault)| fault.file == name) {
+                    ensure!(
+                        text.contains(&format!("planted({number})")),
+                        "{}: another fault of {name} replaces the text",
+                        fault.what
+                    );
+                }
                 if name == "src/size.rs" {
                     text += PLANTED;
                 }
@@ -216,6 +237,7 @@ impl Copy {
             }
             write_if_changed(&to, &bytes)?;
         }
+        remove_others(&root, &kept)?;
         let target = project.target.join("mutate/target");
         Ok(Self { root, target })
     }
@@ -231,35 +253,40 @@ impl Copy {
         command
     }
 
-    /// Without a fault every test passes, or finding one would mean nothing.
-    fn check_sound(&self) -> Result<()> {
+    /// Without a fault every test passes, or finding one would mean nothing. Returns the time of the suite that takes
+    /// longest.
+    fn check_sound(&self) -> Result<Duration> {
         say("the tests without a fault");
         for suite in [PROGRAMS, UNIT, FAILURES] {
             ensure!(self.builds(suite)?, "cargo test {suite} does not compile");
         }
+        let mut longest = Duration::ZERO;
         for suite in [PROGRAMS, UNIT, FAILURES] {
-            let broken = self.run(suite, 0)?;
+            let begin = Instant::now();
+            let fate = self.run(suite, 0, PATIENCE * LONGER)?;
             ensure!(
-                broken.is_none(),
-                "cargo test {suite} fails without a fault: {broken:?}"
+                fate == Fate::Survived,
+                "cargo test {suite} fails without a fault: {}",
+                fate.text()
             );
+            longest = longest.max(begin.elapsed());
         }
-        Ok(())
+        Ok(longest)
     }
 
     /// The test that finds the fault.
-    fn judge(&self, number: usize, fault: &Fault) -> Result<Option<String>> {
+    fn judge(&self, number: usize, fault: &Fault, limit: Duration) -> Result<Fate> {
         let suites = match fault.first {
             First::Programs => [PROGRAMS, UNIT, FAILURES],
             First::Unit => [UNIT, PROGRAMS, FAILURES],
         };
         for suite in suites {
-            let found = self.run(suite, number)?;
-            if found.is_some() {
-                return Ok(found);
+            let fate = self.run(suite, number, limit)?;
+            if fate != Fate::Survived {
+                return Ok(fate);
             }
         }
-        Ok(None)
+        Ok(Fate::Survived)
     }
 
     /// Compiles a suite.
@@ -271,29 +298,48 @@ impl Copy {
         process::lines(&mut command, process::echo)
     }
 
-    /// Runs a suite with a fault: the test that fails, if one does.
-    fn run(&self, suite: &str, fault: usize) -> Result<Option<String>> {
+    /// Runs a suite with a fault.
+    ///
+    /// # Errors
+    /// When it breaks down for another reason than a test: nothing is known of the fault then.
+    fn run(&self, suite: &str, fault: usize, limit: Duration) -> Result<Fate> {
         // Programs that found another fault are not tried again: each must be found from nothing.
         forget_failures(&self.root)?;
         let mut command = Command::new("timeout");
         command
-            .args(["--kill-after=10", PATIENCE])
+            .args(["--kill-after=10", &limit.as_secs().to_string()])
             .arg(Project::cargo());
         let mut command = self.prepare(command);
         command
             .arg("test")
             .args(suite.split(' '))
             .env("NPUALLOC_FAULT", fault.to_string());
-        let mut by = None;
-        let success = process::lines(&mut command, |line| {
-            let rest = line.strip_prefix("test ");
-            if let Some(name) = rest.and_then(|rest| rest.strip_suffix(" ... FAILED")) {
-                by.get_or_insert(name.to_owned());
+        let (mut said, mut last) = (Said::default(), String::new());
+        let status = process::lines_to_end(&mut command, |line| {
+            said.line(line);
+            if !line.trim().is_empty() {
+                line.clone_into(&mut last);
             }
         })?;
-        let unnamed = || "a test that ends or never does".into();
-        Ok((!success).then(|| by.unwrap_or_else(unnamed)))
+        match said.fate(status.code()) {
+            Some(fate) => Ok(fate),
+            None => bail!("cargo test {suite}, with fault {fault}, broke down ({status}): {last}"),
+        }
     }
+}
+
+/// Removes files of an earlier copy that the tree does not have any more.
+fn remove_others(directory: &Path, kept: &HashSet<PathBuf>) -> Result<()> {
+    let listed = || format!("list {}", directory.display());
+    for entry in fs::read_dir(directory).with_context(listed)? {
+        let path = entry.with_context(listed)?.path();
+        if path.is_dir() {
+            remove_others(&path, kept)?;
+        } else if !kept.contains(&path) {
+            fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Removes what proptest wrote below a directory to begin with the next time.
@@ -330,4 +376,21 @@ fn write_if_changed(path: &Path, bytes: &[u8]) -> Result<()> {
     let parent = path.parent().context("a file without a directory")?;
     fs::create_dir_all(parent).with_context(|| format!("make {}", parent.display()))?;
     fs::write(path, bytes).with_context(|| format!("write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_are_gone_from_the_tree_leave_the_copy() {
+        let root = std::env::temp_dir().join(format!("npualloc-copy-{}", std::process::id()));
+        let (old, new) = (root.join("src/x.rs"), root.join("src/x/mod.rs"));
+        for path in [&old, &new] {
+            write_if_changed(path, b"").unwrap();
+        }
+        remove_others(&root, &HashSet::from([new.clone()])).unwrap();
+        assert!(new.exists() && !old.exists());
+        fs::remove_dir_all(&root).unwrap();
+    }
 }

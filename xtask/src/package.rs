@@ -30,6 +30,7 @@ pub fn main(arguments: &PackageArgs) -> Result<ExitCode> {
 /// # Errors
 /// When a version has no environment and none can be made, or a tool fails.
 pub fn build(project: &Project, versions: &[String]) -> Result<PathBuf> {
+    one_of_each_series(versions)?;
     let out = project.target.join("package");
     let stage = out.join("stage");
     // Files of an earlier build must not end up in this wheel.
@@ -75,6 +76,19 @@ pub fn build(project: &Project, versions: &[String]) -> Result<PathBuf> {
     only_wheel(&out)
 }
 
+/// One library serves a series: of two versions the second would take the first's place.
+fn one_of_each_series(versions: &[String]) -> Result<()> {
+    for (at, version) in versions.iter().enumerate() {
+        let earlier = versions[..at]
+            .iter()
+            .find(|other| series(other) == series(version));
+        if let Some(earlier) = earlier {
+            bail!("torch {earlier} and {version} have one library: choose one of them");
+        }
+    }
+    Ok(())
+}
+
 /// The part of a version for which one library serves.
 fn series(version: &str) -> String {
     let parts: Vec<&str> = version.split('.').take(2).collect();
@@ -116,7 +130,14 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::series;
+    use super::{one_of_each_series, series};
+
+    #[test]
+    fn two_versions_of_a_series_are_refused() {
+        let versions = |names: [&str; 2]| names.map(str::to_owned);
+        assert!(one_of_each_series(&versions(["2.13.0", "2.14.0"])).is_ok());
+        assert!(one_of_each_series(&versions(["2.14.0", "2.14.1"])).is_err());
+    }
 
     #[test]
     fn one_library_serves_a_minor_version() {

@@ -1,10 +1,11 @@
 //! `cargo xtask plugin`, and the CMake project for everything that needs it.
 
+use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::apt::{self, Need};
 use crate::cli::PluginArgs;
@@ -71,6 +72,8 @@ pub enum Tests {
 pub struct CMakeTree {
     /// The build directory.
     pub directory: PathBuf,
+    /// Held as long as it is in use: two commands would reconfigure it for each other.
+    _lock: File,
 }
 
 impl CMakeTree {
@@ -84,13 +87,30 @@ impl CMakeTree {
             apt::ensure(&[Need::GTest])?;
         }
         let build_tests = if tests == Tests::Build { "ON" } else { "OFF" };
-        let directory = project.target.join(directory_name(python));
+        let name = directory_name(project, python);
+        let directory = project.target.join(&name);
+        fs::create_dir_all(&project.target)
+            .with_context(|| format!("create {}", project.target.display()))?;
+        let lock = project.target.join(format!("{name}.lock"));
+        let lock = File::create(&lock).with_context(|| format!("create {}", lock.display()))?;
+        if lock.try_lock().is_err() {
+            say("waiting for another command that builds");
+            lock.lock().context("lock the build directory")?;
+        }
         say(&format!(
             "configuring with CMake in {}",
             directory.display()
         ));
+        let mut cmake = Command::new("cmake");
+        // It asks that Python where torch is.
+        python.isolate(&mut cmake);
+        let cache = fs::read_to_string(directory.join("CMakeCache.txt")).unwrap_or_default();
+        if is_of_elsewhere(&cache, &project.root, &directory) {
+            say("the build directory is of another place: beginning anew");
+            cmake.arg("--fresh");
+        }
         process::check(
-            Command::new("cmake")
+            cmake
                 .arg("-S")
                 .arg(&project.root)
                 .arg("-B")
@@ -110,7 +130,10 @@ impl CMakeTree {
                 .arg(format!("-DNPUALLOC_BUILD_FORK={build_tests}"))
                 .arg(format!("-DNPUALLOC_BUILD_TESTS={build_tests}")),
         )?;
-        Ok(Self { directory })
+        Ok(Self {
+            directory,
+            _lock: lock,
+        })
     }
 
     /// A library that was built.
@@ -143,12 +166,69 @@ impl CMakeTree {
 }
 
 /// One build directory for each torch; other people's interpreters get their
-/// own, since two of them may hold different builds of one version.
-fn directory_name(python: &Python) -> String {
-    if python.managed {
-        return format!("cmake-{}", python.torch);
+/// own, since two of them may hold different builds of one version. So do source
+/// trees that share a target directory.
+fn directory_name(project: &Project, python: &Python) -> String {
+    let mut name = format!("cmake-{}", python.torch);
+    let shared = !project.target.starts_with(&project.root);
+    let parts = [
+        (!python.managed).then_some(&python.program),
+        shared.then_some(&project.root),
+    ];
+    for part in parts.into_iter().flatten() {
+        let mut hasher = DefaultHasher::new();
+        part.hash(&mut hasher);
+        name += &format!("-{:08x}", hasher.finish() as u32);
     }
-    let mut hasher = DefaultHasher::new();
-    python.program.hash(&mut hasher);
-    format!("cmake-{}-{:08x}", python.torch, hasher.finish() as u32)
+    name
+}
+
+/// Whether CMake's cache was made for another source tree, or in another directory: it refuses to go on then.
+fn is_of_elsewhere(cache: &str, source: &Path, directory: &Path) -> bool {
+    let moved = |key: &str, now: &Path| {
+        let mut lines = cache.lines();
+        let old = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(":INTERNAL="));
+        old.is_some_and(|old| Path::new(old) != now)
+    };
+    moved("CMAKE_HOME_DIRECTORY", source) || moved("CMAKE_CACHEFILE_DIR", directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_of_another_place_is_known() {
+        let cache = "# text\nCMAKE_CACHEFILE_DIR:INTERNAL=/a/target/cmake\nCMAKE_HOME_DIRECTORY:INTERNAL=/a\n";
+        let of = |source: &str, directory: &str| {
+            is_of_elsewhere(cache, Path::new(source), Path::new(directory))
+        };
+        assert!(!of("/a", "/a/target/cmake"));
+        assert!(of("/b", "/a/target/cmake"));
+        assert!(of("/a", "/b/target/cmake"));
+        assert!(!is_of_elsewhere(
+            "",
+            Path::new("/a"),
+            Path::new("/a/target/cmake")
+        ));
+    }
+
+    #[test]
+    fn source_trees_that_share_a_target_directory_build_apart() {
+        let name = |root: &str, target: &str| {
+            let project = Project {
+                root: root.into(),
+                target: target.into(),
+                cache: "/cache".into(),
+            };
+            let python = Python {
+                program: "/cache/bin/python".into(),
+                torch: "2.14.0".into(),
+                managed: true,
+            };
+            directory_name(&project, &python)
+        };
+        assert_eq!(name("/a", "/a/target"), "cmake-2.14.0");
+        assert_ne!(name("/a", "/shared"), name("/b", "/shared"));
+    }
 }

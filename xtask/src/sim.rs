@@ -1,13 +1,19 @@
 //! Builds the simulated CANN runtime into one directory that stands in for a
 //! CANN installation's `lib64`, and says with which environment a process
-//! runs on it. Uses nothing of the other commands.
+//! runs on it.
 
 use std::env;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
+
+use crate::cargo;
+use crate::env::Project;
 
 mod stubs;
 
@@ -33,11 +39,12 @@ pub struct SimDir {
 }
 
 /// Builds what is out of date of the simulator and returns where it lies:
-/// `<target_dir>/sim/lib` and `<target_dir>/sim/libimport_fix.so`.
+/// `<target_dir>/sim/lib` and `<target_dir>/sim/libimport_fix.so`, by way of a link in `cache` where the path has a
+/// character at which the dynamic linker would split it.
 ///
 /// # Errors
-/// When Cargo or the C++ compiler fails, naming the command.
-pub fn build(repo_root: &Path, target_dir: &Path) -> Result<SimDir> {
+/// When Cargo or the C++ compiler fails, naming the command; when there is no path without such a character.
+pub fn build(repo_root: &Path, target_dir: &Path, cache: &Path) -> Result<SimDir> {
     ensure!(
         cfg!(all(target_os = "linux", target_arch = "x86_64")),
         "the simulated runtime needs Linux on x86-64"
@@ -52,8 +59,7 @@ pub fn build(repo_root: &Path, target_dir: &Path) -> Result<SimDir> {
     }
 
     let runtime = lib_dir.join("libascendcl.so");
-    cargo_build(repo_root, target_dir)?;
-    install(&target_dir.join("release/libascendcl.so"), &runtime)?;
+    install(&cargo_build(repo_root, target_dir)?, &runtime)?;
 
     let stubs = out.join("opapi_stubs.S");
     write_if_changed(&stubs, &stubs::generate(&source.join("opapi/names.txt"))?)?;
@@ -75,7 +81,45 @@ pub fn build(repo_root: &Path, target_dir: &Path) -> Result<SimDir> {
         &[],
         &["-std=c++17", "-O2", "-fvisibility=hidden"],
     )?;
-    Ok(SimDir { lib_dir, preload })
+    let place = whole_path(&out, cache)?;
+    Ok(SimDir {
+        lib_dir: place.join("lib"),
+        preload: place.join("libimport_fix.so"),
+    })
+}
+
+/// Whether the dynamic linker would take the path for several: it splits lists at these, without any escape.
+fn splits(path: &Path) -> bool {
+    let separators = b" \t\n:;";
+    path.as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|byte| separators.contains(byte))
+}
+
+/// A path of `directory` that the dynamic linker takes as a whole: its own, or that of a link to it in `cache`.
+fn whole_path(directory: &Path, cache: &Path) -> Result<PathBuf> {
+    if !splits(directory) {
+        return Ok(directory.to_path_buf());
+    }
+    ensure!(
+        !splits(cache),
+        "the dynamic linker would split {} at a space, a colon or a semicolon, and {} too; set CARGO_TARGET_DIR or \
+         NPUALLOC_CACHE to a directory without them",
+        directory.display(),
+        cache.display()
+    );
+    let mut hasher = DefaultHasher::new();
+    directory.hash(&mut hasher);
+    let link = cache.join(format!("sim-{:016x}", hasher.finish()));
+    if fs::read_link(&link).is_ok_and(|target| target == directory) {
+        return Ok(link);
+    }
+    fs::create_dir_all(cache).with_context(|| format!("create {}", cache.display()))?;
+    let temporary = link.with_extension(std::process::id().to_string());
+    symlink(directory, &temporary).with_context(|| format!("link {}", temporary.display()))?;
+    fs::rename(&temporary, &link).with_context(|| format!("link {}", link.display()))?;
+    Ok(link)
 }
 
 /// The environment of a process that shall run on the simulator: this
@@ -115,22 +159,16 @@ fn prepend(variable: &str, first: &str) -> String {
         .join(":")
 }
 
-fn cargo_build(repo_root: &Path, target_dir: &Path) -> Result<()> {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
+/// Builds the runtime; returns where Cargo put it.
+fn cargo_build(repo_root: &Path, target_dir: &Path) -> Result<PathBuf> {
+    let mut command = Command::new(Project::cargo());
     command
         .current_dir(repo_root)
-        .args([
-            "build",
-            "--quiet",
-            "--release",
-            "--package",
-            "cann-sim",
-            "--lib",
-        ])
+        .args(["build", "--quiet", "--release"])
+        .args(["--package", "cann-sim", "--lib"])
         .arg("--target-dir")
         .arg(target_dir);
-    run(&mut command)
+    cargo::built(&mut command, "libascendcl.so")
 }
 
 /// Compiles and links `sources` into a shared library, unless it is newer than
@@ -202,4 +240,38 @@ fn run(command: &mut Command) -> Result<()> {
         bail!("{command:?} failed: {status}");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_the_dynamic_linker_would_split_is_handed_out_as_a_link() {
+        let root = env::temp_dir().join(format!("npualloc-sim-{}", std::process::id()));
+        let (cache, spaced) = (root.join("cache"), root.join("a b:c/sim"));
+        fs::create_dir_all(spaced.join("lib")).unwrap();
+        assert_eq!(whole_path(&root, &cache).unwrap(), root);
+        // The second time the link is there.
+        for _ in 0..2 {
+            let place = whole_path(&spaced, &cache).unwrap();
+            assert!(place.join("lib").is_dir());
+            let sim = SimDir {
+                lib_dir: place.join("lib"),
+                preload: place.join("libimport_fix.so"),
+            };
+            for (name, value) in env(&sim) {
+                let of_lists = ["LD_LIBRARY_PATH", "LD_PRELOAD"].contains(&name.as_str());
+                assert!(!(of_lists && value.contains("a b")), "{name}={value}");
+            }
+        }
+        let error = whole_path(&spaced, &root.join("d e"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("a b:c/sim") && error.contains("NPUALLOC_CACHE"),
+            "{error}"
+        );
+        fs::remove_dir_all(&root).unwrap();
+    }
 }

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use npualloc::config::Settings;
 use npualloc::device::DeviceAllocator;
 use npualloc::driver::fake::FakeDriver;
 use npualloc::error::AllocError;
@@ -16,7 +15,7 @@ use npualloc::ids::{MempoolId, StreamKey};
 use npualloc::registry::Registry;
 
 use crate::Random;
-use crate::op::{CHANGES, CONFIGS, FAULT_CODES};
+use crate::op::{CHANGES, CONFIGS, FAULT_CODES, settings};
 use crate::watch::token;
 
 const DEVICES: usize = 3;
@@ -63,7 +62,8 @@ struct Round {
     places: Vec<BTreeMap<usize, usize>>,
     target: usize,
     octaves: usize,
-    planned: bool,
+    /// The code of the failure that a driver call was told to have.
+    planned: Option<i32>,
     /// Bytes that may come ahead of need.
     ahead: usize,
     tally: Tally,
@@ -103,8 +103,9 @@ impl Round {
         if random.below(2) == 0 {
             driver.refuse_aliasing();
         }
-        let mut settings =
-            Settings::parse(CONFIGS[number % CONFIGS.len()]).expect("valid settings");
+        // Every other round has the engine that users get. The number of configurations is odd, so each is run with it.
+        let probe = number.is_multiple_of(2);
+        let mut settings = settings(CONFIGS[number % CONFIGS.len()], probe);
         // A thread beside the program in half of the rounds.
         if random.below(2) == 0 {
             settings.prefetch = AHEAD;
@@ -130,7 +131,7 @@ impl Round {
             target,
             octaves,
             random,
-            planned: false,
+            planned: None,
             ahead,
             tally: Tally::default(),
         };
@@ -147,6 +148,34 @@ impl Round {
 
     fn device(&self, device: usize) -> &DeviceAllocator {
         self.registry.device(device as i32).expect("initialised")
+    }
+
+    /// The code of the planned failure where it has happened since the last question.
+    #[inline]
+    fn failed(&mut self) -> Option<i32> {
+        let code = self.planned?;
+        if self.driver.failure_is_planned() {
+            return None;
+        }
+        self.planned = None;
+        self.tally.faults += 1;
+        Some(code)
+    }
+
+    /// The `nth` driver call from now (0 = the next one) fails with `code`.
+    fn plan(&mut self, nth: u64, code: i32) {
+        // Memory may have been obtained ahead since the last operation, and the plan before this one used up.
+        self.failed();
+        self.driver.fail_call(nth, code);
+        self.planned = Some(code);
+    }
+
+    /// An error is right only where a driver call failed during the operation, and must be that failure.
+    fn expect(error: &AllocError, fault: Option<i32>) {
+        match error {
+            AllocError::Driver(error) if Some(error.code) == fault => {}
+            error => panic!("nobody planned: {error}"),
+        }
     }
 
     fn run(&mut self, operations: u64) {
@@ -195,18 +224,20 @@ impl Round {
         for turn in 0..256 {
             let bytes = sizes[turn % sizes.len()];
             self.tally.operations += 1;
-            match self.registry.allocate(device as i32, bytes, stream) {
+            let outcome = self.registry.allocate(device as i32, bytes, stream);
+            let fault = self.failed();
+            match outcome {
                 Ok(addr) => {
                     self.check_unused(device, addr, addr + bytes + 32);
                     self.registry.deallocate(addr).expect("live");
+                    self.failed();
                     self.tally.operations += 1;
                 }
                 Err(AllocError::OutOfMemory(_) | AllocError::Rejected(_)) => {
                     self.tally.out_of_memory += 1;
                     return;
                 }
-                Err(AllocError::Driver(error)) => assert!(self.planned, "nobody planned: {error}"),
-                Err(error) => panic!("{error}"),
+                Err(error) => Self::expect(&error, fault),
             }
         }
     }
@@ -240,6 +271,7 @@ impl Round {
             self.registry
                 .allocate_in(device as i32, bytes, stream, pool_id(pool), None)
         };
+        let fault = self.failed();
         self.tally.operations += 1;
         match outcome {
             Ok(addr) => {
@@ -255,8 +287,7 @@ impl Round {
                     self.free(device, 0);
                 }
             }
-            Err(AllocError::Driver(error)) => assert!(self.planned, "nobody planned: {error}"),
-            Err(error) => panic!("{error}"),
+            Err(error) => Self::expect(&error, fault),
         }
     }
 
@@ -264,6 +295,7 @@ impl Round {
         let block = self.blocks[device].swap_remove(at);
         assert_eq!(self.places[device].remove(&block.addr), Some(block.end));
         self.registry.deallocate(block.addr).expect("live");
+        self.failed();
         self.tally.operations += 1;
     }
 
@@ -273,6 +305,7 @@ impl Round {
             let addr = self.blocks[device][self.random.below(live)].addr;
             let user = token(device as u32, self.random.below(STREAMS) as u8);
             self.registry.record_stream(addr, user).expect("live");
+            self.failed();
             self.driver.submit(user);
             self.tally.operations += 1;
         }
@@ -299,10 +332,9 @@ impl Round {
             }
             4 => {
                 let code = FAULT_CODES[self.random.below(FAULT_CODES.len())];
-                self.tally.faults += u64::from(self.planned && !self.driver.failure_is_planned());
-                self.driver.fail_call(self.random.below(8) as u64, code);
-                self.planned = true;
-                Ok(())
+                let nth = self.random.below(8) as u64;
+                self.plan(nth, code);
+                return;
             }
             5 => {
                 let others = self.random.below(CAPACITY / 2);
@@ -328,11 +360,9 @@ impl Round {
             }
             _ => allocator.empty_virtual_cache(),
         };
+        let fault = self.failed();
         if let Err(error) = outcome {
-            assert!(
-                self.planned && matches!(error, AllocError::Driver(_)),
-                "nobody planned: {error}"
-            );
+            Self::expect(&error, fault);
         }
     }
 
@@ -358,9 +388,9 @@ impl Round {
     }
 
     fn finish(mut self) -> Tally {
-        let happened = self.planned && !self.driver.withdraw_failure();
-        self.tally.faults += u64::from(happened);
-        self.planned = false;
+        self.failed();
+        self.driver.withdraw_failure();
+        self.planned = None;
         for device in 0..DEVICES {
             while !self.blocks[device].is_empty() {
                 self.free(device, 0);
@@ -387,6 +417,9 @@ impl Round {
         self.tally
     }
 }
+
+#[cfg(test)]
+mod tests;
 
 fn pool_id(pool: u64) -> MempoolId {
     MempoolId {

@@ -37,11 +37,11 @@ enum Command {
     },
     /// Made-up training, watched for drift
     Soak {
-        /// Training steps
+        /// Training steps, rounded up to 10,000s; at least 30,000
         #[arg(long, default_value_t = 200_000)]
         steps: u64,
-        /// Settings of the allocator; may be given several times
-        #[arg(long, default_values = ["", "expandable_segments:True"])]
+        /// Settings of the allocator, none: as for users, the driver decides; may be given several times
+        #[arg(long, default_values = ["", "expandable_segments:False", "expandable_segments:True"])]
         config: Vec<String>,
     },
 }

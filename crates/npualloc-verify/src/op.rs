@@ -1,6 +1,7 @@
 //! Operations on the allocator, and programs of them. Numbers that name something are taken modulo what
 //! there is, so every program makes sense.
 
+use npualloc::config::{DefaultEngine, Settings};
 use npualloc::driver::OUT_OF_MEMORY_CODE;
 
 /// Settings at the start.
@@ -17,6 +18,19 @@ pub const CONFIGS: [&str; 11] = [
     "expandable_segments:True,multi_stream_lazy_reclaim:True",
     "expandable_segments:True,per_process_memory_fraction:0.6",
 ];
+
+/// The settings of a configuration string; with `probe` the driver decides between the engines where the string
+/// doesn't, as it does for users. Otherwise segments are fixed then.
+///
+/// # Panics
+/// When the string is refused.
+pub fn settings(config: &str, probe: bool) -> Settings {
+    let mut settings = Settings::parse(config).expect("valid settings");
+    if probe {
+        settings.default_engine = DefaultEngine::Probe;
+    }
+    settings
+}
 
 /// Changes of settings while a program runs. The last one is always refused, others when they exclude what
 /// is set.
@@ -145,6 +159,8 @@ pub enum Op {
 pub struct Setup {
     /// Position in [`CONFIGS`].
     pub config: u8,
+    /// The driver decides between the engines where the configuration leaves that open, as it does for users.
+    pub probe: bool,
     /// The driver maps a handle at two addresses.
     pub aliasing: bool,
     /// Frees with uses share events from the beginning, as if there had been many.
@@ -195,9 +211,10 @@ impl Program {
         let (config, flags, capacity) = (head(), head(), head());
         let setup = Setup {
             config,
+            probe: flags & 0x80 != 0,
             aliasing: flags & 1 != 0,
             heavy: flags & 2 != 0,
-            devices: 1 + (flags >> 2) % 3,
+            devices: 1 + (flags >> 2 & 0x1F) % 3,
             capacity: 64 + 4 * u16::from(capacity),
         };
         let ops = std::iter::from_fn(|| read_op(&mut bytes)).take(MOST_OPS);

@@ -9,12 +9,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use npualloc::config::Settings;
 use npualloc::driver::fake::FakeDriver;
 use npualloc::ids::{MempoolId, StreamKey};
 use npualloc::registry::Registry;
 
 use crate::Random;
+use crate::op::settings;
 use crate::watch::token;
 
 /// Steps after which the lengths come again.
@@ -55,7 +55,8 @@ struct Soak {
     operations: u64,
 }
 
-/// Trains for `steps` (rounded up to whole periods) and reports after each period.
+/// Trains for `steps` (rounded up to whole periods, three at least) and reports after each period. No settings mean
+/// what they mean to users: the driver decides between the engines.
 ///
 /// # Errors
 /// Names the first quantity that drifted: reserved memory, bookkeeping or resident memory that is larger
@@ -122,8 +123,7 @@ fn resident_bytes() -> usize {
 impl Soak {
     fn new(config: &str) -> Self {
         let driver = Arc::new(FakeDriver::new(CAPACITY));
-        let settings = Settings::parse(config).expect("valid settings");
-        let registry = Registry::new(driver.clone(), settings, 32);
+        let registry = Registry::new(driver.clone(), settings(config, true), 32);
         registry.init(1).expect("a device");
         let mut soak = Self {
             driver,

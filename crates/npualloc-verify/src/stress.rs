@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use npualloc::config::Settings;
 use npualloc::driver::fake::FakeDriver;
 use npualloc::error::AllocError;
 use npualloc::history::{Context, DropContext, RecordContext};
@@ -16,7 +15,7 @@ use npualloc::registry::Registry;
 use parking_lot::{Mutex, ReentrantMutex};
 
 use crate::Random;
-use crate::op::CHANGES;
+use crate::op::{CHANGES, settings};
 use crate::watch::token;
 
 const CAPACITY: usize = 256 << 20;
@@ -36,11 +35,13 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// Settings, and whether a handle can be mapped at two addresses.
-pub const KINDS: [(&str, bool); 3] = [
-    ("", true),
+/// Settings, where none mean what they mean to users: the driver decides. And whether a handle can be mapped at two
+/// addresses.
+pub const KINDS: [(&str, bool); 4] = [
+    ("expandable_segments:False", true),
     ("expandable_segments:True", true),
     ("expandable_segments:True", false),
+    ("", true),
 ];
 
 /// Runs `threads` threads of `steps` steps each, and one that recounts all bookkeeping meanwhile. Returns
@@ -53,7 +54,7 @@ pub fn stress((config, two_addresses): (&str, bool), threads: u64, steps: usize)
     if !two_addresses {
         driver.refuse_aliasing();
     }
-    let mut settings = Settings::parse(config).expect("valid settings");
+    let mut settings = settings(config, true);
     // With virtual segments one more thread obtains memory ahead.
     settings.prefetch = 32 << 20;
     let registry = Registry::new(driver.clone(), settings, 32);

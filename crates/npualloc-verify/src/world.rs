@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use npualloc::config::Settings;
 use npualloc::device::DeviceAllocator;
 use npualloc::driver::StreamToken;
 use npualloc::driver::fake::Span;
@@ -12,7 +11,7 @@ use npualloc::history::RecordContext;
 use npualloc::ids::{MempoolId, StreamKey};
 use npualloc::registry::Registry;
 
-use crate::op::{CHANGES, CONFIGS, FAULT_CODES, Op, POOLS, Program, STREAMS, Setup};
+use crate::op::{CHANGES, CONFIGS, FAULT_CODES, Op, POOLS, Program, STREAMS, Setup, settings};
 use crate::pools::{Saved, pool_id};
 use crate::watch::{Watched, token};
 
@@ -89,8 +88,7 @@ impl World {
             driver.inner.refuse_aliasing();
         }
         let config = CONFIGS[usize::from(setup.config) % CONFIGS.len()];
-        let settings = Settings::parse(config).expect("valid settings");
-        let registry = Registry::new(driver.clone(), settings, PAD);
+        let registry = Registry::new(driver.clone(), settings(config, setup.probe), PAD);
         let count = setup.devices.clamp(1, 3);
         registry.init(count.into()).expect("devices");
         if setup.heavy {
@@ -105,7 +103,7 @@ impl World {
             devices: vec![DeviceModel::default(); count.into()],
             capacity,
             rounds: config.contains("roundup"),
-            virtual_memory: config.contains("expandable"),
+            virtual_memory: setup.probe || config.contains("expandable"),
             faults: 0,
             saved: None,
             planned: None,

@@ -1,5 +1,5 @@
 //! Every driver call of a set of programs fails once, with every plausible code: nothing leaks, nothing
-//! breaks, the error reaches the caller, and what follows works.
+//! breaks, an error that the caller sees is that call's, and what follows works.
 
 use npualloc::driver::{OUT_OF_MEMORY_CODE, UNSUPPORTED_CODE};
 use npualloc_verify::op::{Op, Program, Setup};
@@ -140,19 +140,23 @@ fn every_driver_call_fails_once_with_every_code() {
         ("pressure", pressure()),
     ] {
         // Fixed, virtual with one address for a page and with two, oversize limits, collection under a
-        // limit, lazy events, a limit on virtual memory; with events in common and without.
-        for (config, aliasing, heavy) in [
-            (0, false, false),
-            (0, false, true),
-            (1, false, false),
-            (1, true, true),
-            (2, false, false),
-            (4, false, true),
-            (9, true, false),
-            (10, true, false),
+        // limit, lazy events, a limit on virtual memory, and the engine that the driver decides on; with events in
+        // common and without.
+        for (config, probe, aliasing, heavy) in [
+            (0, false, false, false),
+            (0, false, false, true),
+            (1, false, false, false),
+            (1, false, true, true),
+            (2, false, false, false),
+            (4, false, false, true),
+            (9, false, true, false),
+            (10, false, true, false),
+            (0, true, false, true),
+            (0, true, true, false),
         ] {
             let setup = Setup {
                 config,
+                probe,
                 aliasing,
                 heavy,
                 devices: 1,
@@ -176,6 +180,7 @@ fn every_driver_call_fails_once_with_every_code() {
 fn a_program_without_faults_makes_none() {
     let setup = Setup {
         config: 0,
+        probe: false,
         aliasing: false,
         heavy: false,
         devices: 1,

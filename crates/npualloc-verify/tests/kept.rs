@@ -8,6 +8,7 @@ const MIB: u32 = 1 << 20;
 fn on_one_device(config: u8, capacity: u16, ops: Vec<Op>) {
     let setup = Setup {
         config,
+        probe: false,
         aliasing: false,
         heavy: false,
         devices: 1,

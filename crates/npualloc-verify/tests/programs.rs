@@ -51,16 +51,20 @@ fn setup() -> impl Strategy<Value = Setup> {
         any::<u8>(),
         any::<bool>(),
         any::<bool>(),
+        any::<bool>(),
         1u8..=3,
         64u16..1024,
     )
-        .prop_map(|(config, aliasing, heavy, devices, capacity)| Setup {
-            config,
-            aliasing,
-            heavy,
-            devices,
-            capacity,
-        })
+        .prop_map(
+            |(config, probe, aliasing, heavy, devices, capacity)| Setup {
+                config,
+                probe,
+                aliasing,
+                heavy,
+                devices,
+                capacity,
+            },
+        )
 }
 
 /// `PROPTEST_CASES`, or what takes some seconds.

@@ -1,4 +1,4 @@
-//! Threads on one device, in both engines.
+//! Threads on one device, in both engines, and in the one that the driver decides on.
 
 use npualloc_verify::stress::{KINDS, stress};
 
@@ -18,4 +18,9 @@ fn threads_keep_every_invariant_with_virtual_segments() {
 #[test]
 fn threads_keep_every_invariant_where_pages_have_one_address() {
     assert!(stress(KINDS[2], THREADS, STEPS) > 0);
+}
+
+#[test]
+fn threads_keep_every_invariant_where_the_driver_decides() {
+    assert!(stress(KINDS[3], THREADS, STEPS) > 0);
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use npualloc::config::Settings;
+use npualloc::config::{DefaultEngine, Settings};
 use npualloc::device::DeviceAllocator;
 use npualloc::driver::StreamToken;
 use npualloc::driver::fake::FakeDriver;
@@ -20,12 +20,15 @@ const SIDE: StreamToken = StreamToken {
 };
 const FIXED: &str = "expandable_segments:False";
 const VIRTUAL: &str = "expandable_segments:True";
+/// The driver is tried, and decides.
+const OPEN: &str = "";
 
 type Parts = (Arc<FakeDriver>, Arc<DeviceAllocator>);
 
 fn parts(capacity: usize, config: &str) -> Parts {
     let driver = Arc::new(FakeDriver::new(capacity));
-    let settings = Settings::parse(config).expect("valid");
+    let mut settings = Settings::parse(config).expect("valid");
+    settings.default_engine = DefaultEngine::Probe;
     let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32);
     (driver, Arc::new(device.expect("a device")))
 }
@@ -68,6 +71,11 @@ fn two_grow(config: &'static str, preemptions: usize) {
 #[test]
 fn fixed_segments_are_obtained_at_once() {
     two_grow(FIXED, 3);
+}
+
+#[test]
+fn the_driver_is_tried_once_by_two() {
+    two_grow(OPEN, 2);
 }
 
 #[test]

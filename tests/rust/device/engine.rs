@@ -93,6 +93,24 @@ fn a_driver_that_fails_later_is_left_for_fixed_segments() {
 }
 
 #[test]
+fn more_is_held_before_memory_moves_where_virtual_segments_were_not_asked_for() {
+    let held = |config| {
+        let driver = Arc::new(FakeDriver::new(64 * GIB));
+        let device = probing(config, &driver);
+        let blocks: Vec<_> = (0..16)
+            .map(|_| device.allocate(GIB - 4096, S0).unwrap())
+            .collect();
+        assert!(device.deallocate(blocks[7]));
+        // The idle gigabyte alone does not serve it.
+        device.allocate(GIB + GIB / 2 - 4096, S0).unwrap();
+        device.check_consistency().unwrap();
+        driver.held(0).1
+    };
+    assert!(held("expandable_segments:True") < 17 * GIB);
+    assert!(held("") > 17 * GIB);
+}
+
+#[test]
 fn a_failure_is_reported_where_virtual_segments_were_asked_for() {
     let (driver, device) = device_with(GIB, "expandable_segments:True");
     device.allocate(8 * MIB, S0).unwrap();

@@ -10,12 +10,14 @@ use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Deserialize;
 
+use crate::apt::{self, Need};
 use crate::cli::Interpreter;
 use crate::device::{Device, Knobs};
 use crate::env::Project;
 use crate::plugin::{CMakeTree, Plugin, Tests};
 use crate::process::{self, say};
 use crate::python::Python;
+use crate::surroundings;
 
 const TARGET: &str = "npualloc_bench_hot";
 /// Where CMake puts the benchmark's library, below its build directory.
@@ -53,6 +55,8 @@ pub fn main(arguments: &HotArgs) -> Result<ExitCode> {
         ensure!(trace.is_file(), "there is no trace {}", trace.display());
     }
     let project = Project::locate()?;
+    // Told before the environment of some gigabytes is made.
+    apt::ensure(&[Need::Cxx, Need::CMake, Need::Ninja])?;
     let python = Python::find(&project, &arguments.interpreter)?;
     let device = Device::find(&project)?;
     let plugin = Plugin::build(&project, &python)?;
@@ -67,6 +71,7 @@ pub fn main(arguments: &HotArgs) -> Result<ExitCode> {
         fs::remove_file(&output).with_context(|| format!("remove {}", output.display()))?;
     }
     let mut command = python.command();
+    surroundings::leave_out(&mut command);
     let knobs = Knobs {
         capacity: matches!(device, Device::Simulated(_)).then_some(CAPACITY),
         ..Knobs::default()
@@ -75,14 +80,12 @@ pub fn main(arguments: &HotArgs) -> Result<ExitCode> {
     command
         .env("CANN_SIM_DEVICES", DEVICES)
         .env("PYTHONDONTWRITEBYTECODE", "1")
-        // Loaded by the benchmark itself, after it has kept the stock allocator.
-        .env_remove("NPUALLOC_PLUGIN")
-        .env_remove("NPUALLOC_DISABLE")
-        .env_remove("PYTORCH_ALLOC_CONF");
-    match &arguments.config {
-        Some(text) => command.env("PYTORCH_NPU_ALLOC_CONF", text),
-        None => command.env_remove("PYTORCH_NPU_ALLOC_CONF"),
-    };
+        // The plug-in is loaded by the benchmark itself, after it has kept the stock allocator; an installed wheel
+        // would be loaded with torch.
+        .env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0");
+    if let Some(text) = &arguments.config {
+        command.env("PYTORCH_NPU_ALLOC_CONF", text);
+    }
     command
         .arg(project.root.join("benches/hot/hot.py"))
         .arg("--bench")

@@ -30,7 +30,7 @@ pub enum BenchCommand {
     /// Count the instructions of an operation of the Rust core with callgrind
     ///
     /// Compares them with benches/core/counts.tsv and fails when one is off by
-    /// more than the tolerance given there. Unlike times, counts repeat.
+    /// more than 5 %. Unlike times, counts repeat.
     Counts(counts::CountsArgs),
 
     /// Replay allocation traces and compare what the allocators need for them

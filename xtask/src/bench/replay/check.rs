@@ -21,7 +21,15 @@ const EXACT: &str = "# npualloc-trace v1\n# capacity 1073741824\n# workload four
     a 0 67108864 0\na 1 67108864 0\na 2 67108864 0\na 3 67108864 0\n\
     f 0\nf 1\nf 2\nf 3\ns *\na 4 268435456 0\nf 4\n";
 
-/// Replays two small traces in every configuration and returns what to say of it, and what is wrong.
+/// Blocks that come and go, then the largest: one event more than whole samples of the timeline hold.
+fn tail() -> String {
+    let pairs: String = (0..400)
+        .map(|id| format!("a {id} 1048576 0\nf {id}\n"))
+        .collect();
+    format!("# npualloc-trace v1\n# capacity 1073741824\n{pairs}a 400 67108864 0\n")
+}
+
+/// Replays three small traces in every configuration and returns what to say of it, and what is wrong.
 ///
 /// # Errors
 /// When something can't be built or a replay fails.
@@ -33,6 +41,10 @@ pub fn check(project: &Project, python: &Python) -> Result<(String, Vec<String>)
         (
             "exact".to_owned(),
             Trace::parse(Path::new("exact"), EXACT.as_bytes())?,
+        ),
+        (
+            "tail".to_owned(),
+            Trace::parse(Path::new("tail"), tail().as_bytes())?,
         ),
     ];
     let inputs = Input::write_all(traces, launcher.scratch())?;

@@ -192,7 +192,7 @@ pub fn prepare(
     tree.build(&[TARGET])?;
     say("replaying on the simulated device");
     Launcher::new(
-        python.program.clone(),
+        python.clone(),
         simulator,
         project.root.join("benches/replay/server.py"),
         tree.directory.join(LIBRARY),

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail};
@@ -13,6 +13,8 @@ use super::configuration::Configuration;
 use super::input::Input;
 use super::report::Run;
 use crate::device::{Device, Knobs};
+use crate::python::Python;
+use crate::surroundings;
 
 /// Tasks that the host is ahead of the device.
 const LAG: &str = "256";
@@ -23,7 +25,7 @@ const SAMPLES: usize = 400;
 
 /// How servers are started.
 pub struct Launcher {
-    python: PathBuf,
+    python: Python,
     device: Device,
     script: PathBuf,
     library: PathBuf,
@@ -42,7 +44,7 @@ impl Launcher {
     /// # Errors
     /// When the directory can't be made.
     pub fn new(
-        python: PathBuf,
+        python: Python,
         device: Device,
         script: PathBuf,
         library: PathBuf,
@@ -86,12 +88,12 @@ impl Launcher {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let log = self.scratch.join(format!("server-{number}.log"));
         let file = File::create(&log).with_context(|| format!("create {}", log.display()))?;
-        let mut command = Command::new(&self.python);
+        let mut command = self.python.command();
+        surroundings::leave_out(&mut command);
         self.device.prepare(&mut command, &Knobs::default());
-        for name in ["NPUALLOC_PLUGIN", "NPUALLOC_DISABLE", "PYTORCH_ALLOC_CONF"] {
-            command.env_remove(name);
-        }
         let mut child = command
+            // An installed wheel would be loaded with torch, in place of the stock allocator.
+            .env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
             .env("CANN_SIM_DEVICES", "1")
             .env("CANN_SIM_STREAM_DEPTH", LAG)
             .env("CANN_SIM_KERNEL_NS", TASK_NS)
@@ -107,7 +109,7 @@ impl Launcher {
             .stdout(Stdio::piped())
             .stderr(file)
             .spawn()
-            .with_context(|| format!("start {}", self.python.display()))?;
+            .with_context(|| format!("start {}", self.python.program.display()))?;
         let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             bail!("the replay server has no pipes");
         };
