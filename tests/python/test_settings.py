@@ -83,8 +83,8 @@ def test_torchs_own_settings_function_takes_every_key(run_both):
     assert [text for text in FOR_ALL if given[text][0] is not None] == FOR_ALL[-6:]
     (_, rounded), (_, plain) = given["roundup_power2_divisions:4"], given["page_size:1g"]
     name = "allocated_bytes.all.current"
-    # 5 MiB and a byte become 6, 33 become 40; every request is padded, so that 18 become 20.
-    assert rounded[name] - plain[name] >= 9 * MIB
+    # 5 MiB and a byte become 6, 18 with their padding 20, 33 become 40 instead of 34.
+    assert rounded[name] - plain[name] > 8 * MIB
     for text, ours, theirs in zip(FOR_ALL, subject, stock, strict=True):
         if ours[0] is not None and theirs[0] is not None:
             ours[0][2], theirs[0][2] = plain_text(ours[0][2]), plain_text(theirs[0][2])
