@@ -342,9 +342,16 @@ impl Registry {
         self.change_settings(|settings| settings.apply_runtime(text))
     }
 
-    /// As [`Self::apply_settings`], with every key.
+    /// As [`Self::apply_settings`], with every key. The page type stays what it was once devices are there, as
+    /// in the stock allocator, which looks at it once.
     pub fn apply_any_settings(&self, text: &str) -> Result<()> {
-        self.change_settings(|settings| settings.apply_any(text))
+        self.change_settings(|settings| {
+            let mut changed = settings.apply_any(text)?;
+            if self.devices().next().is_some() {
+                changed.page_size_1g = settings.page_size_1g;
+            }
+            Ok(changed)
+        })
     }
 
     fn change_settings(
