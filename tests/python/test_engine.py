@@ -75,7 +75,7 @@ def test_features_work_as_where_the_key_is_given(run, scenario):
 
 @pytest.mark.parametrize(
     "scenario",
-    ["pools:pool", "pools:graph", "mempools:uses", "mempools:emptied", "mempools:nested",
+    ["pools:pool", "pools:graph", "mempools:emptied",
      "raw_pools:checkpoint", "streams:several_streams", "streams:erased", "statistics:all_keys"],
 )
 def test_features_count_as_stock_does(run_both, scenario):
