@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::config::{DebugOptions, Settings};
+use crate::config::{ConfigError, DebugOptions, Settings};
 use crate::debug::{Debug, WatchedDriver};
 use crate::device::{BlockHandle, BlockView, Checkpoint, DeviceAllocator, Restored};
 use crate::driver::{Driver, StreamToken};
@@ -356,10 +356,30 @@ impl Registry {
         Ok((device.id(), block))
     }
 
-    /// Changes settings at run time, for all devices or, on error, for none.
+    /// Changes settings at run time, for all devices or, on error, for none. Takes only the keys that may
+    /// change then.
     pub fn apply_settings(&self, text: &str) -> Result<()> {
+        self.change_settings(|settings| settings.apply_runtime(text))
+    }
+
+    /// As [`Self::apply_settings`], with every key. The page type stays what it was once devices are there, as
+    /// in the stock allocator, which looks at it once.
+    pub fn apply_any_settings(&self, text: &str) -> Result<()> {
+        self.change_settings(|settings| {
+            let mut changed = settings.apply_any(text)?;
+            if self.devices().next().is_some() {
+                changed.page_size_1g = settings.page_size_1g;
+            }
+            Ok(changed)
+        })
+    }
+
+    fn change_settings(
+        &self,
+        change: impl FnOnce(&Settings) -> std::result::Result<Settings, ConfigError>,
+    ) -> Result<()> {
         let mut settings = self.settings.lock();
-        let changed = settings.apply_runtime(text)?;
+        let changed = change(&settings)?;
         for device in self.devices() {
             device.apply_settings(changed.clone());
         }

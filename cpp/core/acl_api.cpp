@@ -2,11 +2,20 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <stdexcept>
 
 namespace npualloc::acl {
 
 namespace {
+
+// Preloaded libraries may stand in front of the runtime's functions, to count or limit what a
+// process takes. They are found in the global scope only; torch_npu, too, looks there first just
+// where LD_PRELOAD is set.
+bool has_preloaded_libraries() {
+  const char* list = std::getenv("LD_PRELOAD");
+  return list != nullptr && *list != '\0';
+}
 
 class Resolver {
  public:
@@ -21,7 +30,9 @@ class Resolver {
 
   template <typename Function>
   bool optional(Function*& function, const char* name) const {
-    function = reinterpret_cast<Function*>(dlsym(handle_, name));
+    void* found = preloaded_ ? dlsym(RTLD_DEFAULT, name) : nullptr;
+    if (found == nullptr) found = dlsym(handle_, name);
+    function = reinterpret_cast<Function*>(found);
     return function != nullptr;
   }
 
@@ -35,6 +46,7 @@ class Resolver {
 
  private:
   std::string library_;
+  bool preloaded_ = has_preloaded_libraries();
   void* handle_;
 };
 

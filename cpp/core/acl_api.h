@@ -80,7 +80,8 @@ struct Api {
 };
 
 // Throws std::runtime_error naming the library that can't be loaded or the function it lacks. The
-// library stays loaded for the life of the process.
+// library stays loaded for the life of the process. Where LD_PRELOAD is set, functions of the
+// global scope come before the library's.
 Api load(const std::string& library);
 
 // The functions shared by every driver table over AscendCL; all act on the thread's current device.

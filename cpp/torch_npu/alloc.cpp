@@ -78,7 +78,7 @@ void NpuAllocator::init(int device_count) {
     auto made = std::make_unique<npualloc::Allocator>(driver_table(),
                                                       AllocatorOptions{config, pad_bytes(), debug});
     for (const std::string& settings : early_settings_) {
-      check(made->core().apply_settings(rust::Str(settings.data(), settings.size())));
+      check(made->core().apply_any_settings(rust::Str(settings.data(), settings.size())));
     }
     core_.store(made.release(), std::memory_order_release);
     early_settings_.clear();

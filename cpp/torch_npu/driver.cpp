@@ -1,7 +1,5 @@
 #include "driver.h"
 
-#include <dlfcn.h>
-
 #include <cstdio>
 #include <exception>
 
@@ -301,6 +299,8 @@ std::int32_t map_fn(void*, std::int32_t device, std::uintptr_t addr, std::size_t
                     std::uintptr_t handle) {
   return guarded([&] {
     const DeviceScope scope(device);
+    // The core finds out at the start that one address is all there is.
+    if (is_zero_copy_wanted() && hccl_mirror().is_mapped(device, handle)) return acl::kUnsupported;
     const acl::Code code = api().map(pointer(addr), bytes, 0, pointer(handle), 0);
     if (code != acl::kSuccess) return code;
     try {
@@ -430,13 +430,7 @@ void rethrow_foreign() {
 }
 
 std::size_t pad_bytes() {
-  static const std::size_t bytes = [] {
-    const char* name = nullptr;
-    if (void* function = dlsym(RTLD_DEFAULT, "aclrtGetSocName")) {
-      name = reinterpret_cast<const char* (*)()>(function)();
-    }
-    return padding_for(name == nullptr ? "" : name, GetCANNVersion("CANN"));
-  }();
+  static const std::size_t bytes = padding_for(soc_name(), GetCANNVersion("CANN"));
   return bytes;
 }
 

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
+
 #include "npu_allocator.h"
 #include "torch_npu/csrc/distributed/HCCLUtils.hpp"
 
@@ -71,13 +73,23 @@ void HcclMirror::mapped(int device, std::uintptr_t page, std::size_t bytes, std:
   Device& state = devices_[device];
   if (state.comm != nullptr) activate(state.comm, page, bytes, handle);
   state.pages[page] = {bytes, handle};
+  ++state.handles[handle];
 }
 
 void HcclMirror::unmapped(int device, std::uintptr_t page) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Device& state = devices_[device];
-  if (state.pages.erase(page) != 0 && state.comm != nullptr)
-    forget(state.comm, page, "HcclCommDeactivateCommMemory");
+  const auto found = state.pages.find(page);
+  if (found == state.pages.end()) return;
+  const auto handle = state.handles.find(found->second.handle);
+  if (--handle->second == 0) state.handles.erase(handle);
+  state.pages.erase(found);
+  if (state.comm != nullptr) forget(state.comm, page, "HcclCommDeactivateCommMemory");
+}
+
+bool HcclMirror::is_mapped(int device, std::uintptr_t handle) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return devices_[device].handles.contains(handle);
 }
 
 void HcclMirror::attach(int device, std::shared_ptr<c10d_npu::HCCLComm> comm) {
@@ -102,6 +114,14 @@ HcclMirror& hccl_mirror() {
   // Never destroyed: memory is unmapped until the very end of the process.
   static auto* made = new HcclMirror;
   return *made;
+}
+
+bool is_zero_copy_wanted() {
+  static const bool wanted = [] {
+    const char* text = std::getenv("TORCH_HCCL_ZERO_COPY");
+    return text != nullptr && std::strtol(text, nullptr, 10) != 0;
+  }();
+  return wanted;
 }
 
 void NpuAllocator::buildServerMemMapForHccl(int device, std::shared_ptr<c10d_npu::HCCLComm> comm) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <unordered_map>
 
 #include "pch.h"
 
@@ -23,6 +24,9 @@ class HcclMirror {
   void mapped(int device, std::uintptr_t page, std::size_t bytes, std::uintptr_t handle);
   void unmapped(int device, std::uintptr_t page);
 
+  // Whether the physical memory is mapped somewhere.
+  bool is_mapped(int device, std::uintptr_t handle);
+
   // Tells the communicator about everything there is, and from then on about every change. A device
   // can have one communicator.
   void attach(int device, std::shared_ptr<c10d_npu::HCCLComm> comm);
@@ -38,6 +42,8 @@ class HcclMirror {
     std::shared_ptr<c10d_npu::HCCLComm> owner;
     std::map<std::uintptr_t, std::size_t> ranges;
     std::map<std::uintptr_t, Page> pages;
+    // Handles of `pages`, and at how many addresses each is.
+    std::unordered_map<std::uintptr_t, int> handles;
   };
 
   std::mutex mutex_;
@@ -45,5 +51,9 @@ class HcclMirror {
 };
 
 HcclMirror& hccl_mirror();
+
+// Whether TORCH_HCCL_ZERO_COPY announces a communicator that is to know the memory. HCCL exports a
+// physical handle once, so that then none may be mapped at two addresses.
+bool is_zero_copy_wanted();
 
 }  // namespace npualloc::torch_npu_plugin

@@ -7,8 +7,10 @@
 #include <ctime>
 #include <iomanip>
 #include <sstream>
+#include <string_view>
 
 #include "pch.h"
+#include "soc.h"
 
 namespace {
 
@@ -96,19 +98,47 @@ std::string formatErrorCode(SubModule submodule, ErrCode code) {
 
 namespace c10_npu {
 
-// The wheel's version also notes the failed memory ranges for its recovery functions, which can't
-// be reached from here; those come up again at the next synchronisation, which is the wheel's own
-// call.
+namespace {
+
+// When the runtime says that an ECC error happened, for scripts that read it out of the text.
+std::string ecc_error() {
+  const std::string said = c10_npu_get_error_message();
+  constexpr std::string_view kTime = "time us= ";
+  std::string time;
+  for (std::size_t at = said.find(kTime); at != std::string::npos; at = said.find(kTime, at + 1)) {
+    const std::size_t first = at + kTime.size();
+    const std::size_t end = said.find_first_not_of("0123456789", first);
+    if (end == std::string::npos || end == first || said[end] != '.') continue;
+    time = said.substr(first, end - first);
+    break;
+  }
+  return "HBM MULTI BIT ECC ERROR." + said + "time is " + time;
+}
+
+}  // namespace
+
+// Scripts that recover from faults look for these words. The wheel's version also notes the failed
+// memory ranges for its recovery functions, which can't be reached from here; those come up again
+// at the next synchronisation, which is the wheel's own call.
 std::string getDeviceErrorMessage(int code) {
   switch (code) {
     case ACL_ERROR_RT_DEVICE_TASK_ABORT:
       return "FORCE STOP";
     case ACL_ERROR_RT_HBM_MULTI_BIT_ECC_ERROR:
-      return "HBM MULTI BIT ECC ERROR";
+      return ecc_error();
     case ACL_ERROR_RT_DEVICE_MEM_ERROR:
       return "UCE ERROR";
     case ACL_ERROR_RT_SUSPECT_DEVICE_MEM_ERROR:
       return "SUSPECT MEM ERROR";
+    case ACL_ERROR_RT_LINK_ERROR:
+      return npualloc::torch_npu_plugin::is_ascend950_or_later(
+                 npualloc::torch_npu_plugin::soc_name())
+                 ? "UB LINK ERROR"
+                 : "HCCS LINK ERROR";
+    case ACL_ERROR_RT_COMM_OP_RETRY_FAIL:
+      return "HCCL OP RETRY FAILED";
+    case ACL_ERROR_RT_SUSPECT_REMOTE_ERROR:
+      return "SUSPECT REMOTE ERROR";
     default:
       return "";
   }

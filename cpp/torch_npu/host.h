@@ -20,11 +20,12 @@ void init(int device_count);
 // Gives back what the operator workspaces hold idle on the current device.
 void release_workspaces(int device, bool check_error);
 
-// The ranges of the device's memory that the runtime reports as bad.
+// The ranges of the device's memory that torch_npu's recovery knows to be bad.
 std::vector<aclrtMemUceInfo> bad_ranges(int device);
 
-// Tells torch_npu's recovery which of them lie in blocks: it checks copies from now on.
-void found_damage(const std::vector<aclrtMemUceInfo>& ranges);
+// Tells it which of them lie in blocks: if there are any, it checks copies from now on; if there
+// are none, it forgets the ranges.
+void found_damage(int device, const std::vector<aclrtMemUceInfo>& ranges);
 
 // torch_npu's logger of memory (TORCH_NPU_LOGS=memory) and the device's log. Levels are Python's:
 // 10, 20, 30, 40.

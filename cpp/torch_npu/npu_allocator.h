@@ -94,7 +94,8 @@ class NpuAllocator final : public stock::NPUAllocator {
   void buildServerMemMapForHccl(int device, std::shared_ptr<c10d_npu::HCCLComm> comm) override;
 
   // settings.cpp
-  // Settings made at run time. Throws c10::Error for bad ones and changes nothing.
+  // Settings made at run time, whose keys torch_npu has let pass: which ones depends on the
+  // function they came by. Throws c10::Error for bad ones and changes nothing.
   void apply_settings(const std::string& settings);
 
   // uce.cpp

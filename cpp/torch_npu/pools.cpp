@@ -1,6 +1,8 @@
 // Private pools, graph capture and checkpoints of pools.
 #include <algorithm>
+#include <optional>
 
+#include "mstx.h"
 #include "npu_allocator.h"
 #include "recording.h"
 #include "rust/cxx.h"
@@ -10,9 +12,28 @@ namespace npualloc::torch_npu_plugin {
 namespace {
 
 struct CheckpointState final : stock::AllocatorState {
-  explicit CheckpointState(rust::Box<ffi::Checkpoint> box) : state(std::move(box)) {}
+  CheckpointState(ffi::MempoolId id, rust::Box<ffi::Checkpoint> box)
+      : pool(id), state(std::move(box)) {}
+  ffi::MempoolId pool;
   rust::Box<ffi::Checkpoint> state;
 };
+
+// Where the blocks in use of a pool begin.
+std::vector<std::uintptr_t> live_blocks(const ffi::Allocator& core, int device,
+                                        const ffi::MempoolId& pool) {
+  std::vector<std::uintptr_t> found;
+  const rust::Box<ffi::Snapshot> snapshot = core.snapshot(device, pool);
+  const rust::Vec<ffi::BlockInfo> blocks = snapshot->blocks();
+  for (const ffi::SegmentInfo& segment : snapshot->segments()) {
+    std::uintptr_t addr = segment.addr;
+    for (std::size_t i = 0; i < segment.block_count; ++i) {
+      const ffi::BlockInfo& block = blocks[segment.first_block + i];
+      if (block.allocated) found.push_back(addr);
+      addr += block.size;
+    }
+  }
+  return found;
+}
 
 }  // namespace
 
@@ -102,7 +123,7 @@ std::shared_ptr<stock::AllocatorState> NpuAllocator::getCheckpointState(c10::Dev
                                                                         c10_npu::MempoolId_t id) {
   assert_valid_device(device);
   try {
-    return std::make_shared<CheckpointState>(core().checkpoint(device, to_ffi(id)));
+    return std::make_shared<CheckpointState>(to_ffi(id), core().checkpoint(device, to_ffi(id)));
   } catch (const rust::Error& error) {
     TORCH_CHECK(false, error.what(), PTA_ERROR(ErrCode::INTERNAL));
   }
@@ -114,7 +135,12 @@ stock::CheckpointDelta NpuAllocator::setCheckpointPoolState(
   const auto checkpoint = std::dynamic_pointer_cast<CheckpointState>(state);
   TORCH_CHECK(checkpoint != nullptr, "Expected PrivatePoolState", PTA_ERROR(ErrCode::PARAM));
   try {
+    std::optional<reports::Restore> report;
+    if (mstx::enabled() || reports::profiling()) {
+      report.emplace(core(), device, live_blocks(core(), device, checkpoint->pool));
+    }
     const ffi::Restored restored = core().restore(device, *checkpoint->state);
+    if (report.has_value()) report->done(restored.allocated);
     stock::CheckpointDelta delta;
     for (const std::size_t address : restored.freed) {
       delta.ptrs_freed.push_back(reinterpret_cast<void*>(address));

@@ -119,4 +119,38 @@ void Free::done() const {
   report(stats, block_, Kind::Free, external_);
 }
 
+Restore::Restore(const ffi::Allocator& core, int device, const std::vector<std::uintptr_t>& live)
+    : core_(core), device_(device), before_(stats_of(core, device)) {
+  for (const std::uintptr_t addr : live) {
+    const BlockView block = core.describe_block(addr);
+    if (block.status == Status::Ok) freed_.push_back(block);
+  }
+}
+
+void Restore::done(const rust::Vec<std::size_t>& allocated) const {
+  DeviceStats stats = before_;
+  std::int64_t& in_use = stats.allocated_bytes.aggregate.current;
+  std::int64_t& active = stats.active_bytes.aggregate.current;
+  const auto reserved = [](const DeviceStats& of) {
+    return static_cast<std::uint64_t>(of.reserved_bytes.aggregate.current);
+  };
+  for (const BlockView& block : freed_) {
+    in_use -= static_cast<std::int64_t>(block.size);
+    active -= static_cast<std::int64_t>(block.size);
+    if (mstx::enabled()) mstx::freed(device_, block.addr, reserved(stats));
+    if (!profiling()) continue;
+    report(stats, block, Kind::BlockFree, false);
+    report(stats, block, Kind::Free, false);
+  }
+  stats.reserved_bytes = stats_of(core_, device_).reserved_bytes;
+  for (const std::size_t addr : allocated) {
+    const BlockView block = core_.describe_block(addr);
+    if (block.status != Status::Ok) continue;
+    in_use += static_cast<std::int64_t>(block.size);
+    active += static_cast<std::int64_t>(block.size);
+    if (mstx::enabled()) mstx::allocated(device_, block.addr, block.size, reserved(stats));
+    if (profiling()) report(stats, block, Kind::Malloc, false);
+  }
+}
+
 }  // namespace npualloc::torch_npu_plugin::reports

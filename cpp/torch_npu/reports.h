@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "npualloc/allocator.h"
 
@@ -55,6 +56,21 @@ class Free {
   BlockView block_{};
   bool external_;
   bool wanted_;
+};
+
+// Around the restore of a pool's checkpoint, which ends all its blocks and makes others.
+class Restore {
+ public:
+  // Before it, with the addresses of the pool's live blocks.
+  Restore(const ffi::Allocator& core, int device, const std::vector<std::uintptr_t>& live);
+  // After it succeeded, with the blocks that are live now.
+  void done(const rust::Vec<std::size_t>& allocated) const;
+
+ private:
+  const ffi::Allocator& core_;
+  int device_;
+  DeviceStats before_;
+  std::vector<BlockView> freed_;
 };
 
 }  // namespace npualloc::torch_npu_plugin::reports

@@ -16,7 +16,7 @@ constexpr int kLogInfo = 20;
 
 void NpuAllocator::apply_settings(const std::string& settings) {
   const std::lock_guard<std::mutex> lock(init_mutex_);
-  check(core().apply_settings(rust::Str(settings.data(), settings.size())));
+  check(core().apply_any_settings(rust::Str(settings.data(), settings.size())));
   if (host::log_wanted(kLogInfo)) host::log(kLogInfo, "npualloc: settings: " + settings);
   if (core().device_count() == 0) early_settings_.push_back(settings);
 }

@@ -13,7 +13,7 @@ bool NpuAllocator::checkUceInMemPool(int device) {
     check(outcome.status, outcome.code);
     if (outcome.value > 0) hits.push_back(range);
   }
-  host::found_damage(hits);
+  host::found_damage(device, hits);
   return !hits.empty();
 }
 

@@ -8,6 +8,7 @@
 #include "settings.h"
 #include "wheel_log.h"
 #include "wheel_profiler.h"
+#include "wheel_recovery.h"
 #include "wheel_waits.h"
 
 namespace npualloc::torch_npu_plugin {
@@ -73,38 +74,15 @@ void release_workspaces(int device, bool check_error) {
   }
 }
 
-std::vector<aclrtMemUceInfo> bad_ranges(int device) {
-  using Function = aclError (*)(int32_t, aclrtMemUceInfo*, size_t, size_t*);
-  static const auto function = reinterpret_cast<Function>([] {
-    void* runtime = dlopen("libascendcl.so", RTLD_NOW | RTLD_NOLOAD);
-    return runtime == nullptr ? nullptr : dlsym(runtime, "aclrtGetMemUceInfo");
-  }());
-  TORCH_CHECK_NOT_IMPLEMENTED(function != nullptr, "Failed to find function aclrtGetMemUceInfo",
-                              PTA_ERROR(ErrCode::NOT_FOUND));
-  std::vector<aclrtMemUceInfo> ranges(MAX_MEM_UCE_INFO_ARRAY_SIZE);
-  size_t count = 0;
-  NPU_CHECK_ERROR_WITHOUT_UCE(function(device, ranges.data(), ranges.size(), &count),
-                              "aclrtGetMemUceInfo");
-  ranges.resize(std::min(count, ranges.size()));
-  return ranges;
-}
+std::vector<aclrtMemUceInfo> bad_ranges(int) { return recovery::known_ranges(); }
 
-// Torch_npu checks copies for damaged blocks only while its own flag is set, which can be set from
-// Python alone. Its recovery functions are called from Python, so the interpreter is there.
-void found_damage(const std::vector<aclrtMemUceInfo>& ranges) {
-  if (ranges.empty()) return;
-  using Ensure = int (*)();
-  using Release = void (*)(int);
-  using Run = int (*)(const char*);
-  const auto ensure = reinterpret_cast<Ensure>(dlsym(RTLD_DEFAULT, "PyGILState_Ensure"));
-  const auto release = reinterpret_cast<Release>(dlsym(RTLD_DEFAULT, "PyGILState_Release"));
-  const auto run = reinterpret_cast<Run>(dlsym(RTLD_DEFAULT, "PyRun_SimpleString"));
-  if (ensure == nullptr || release == nullptr || run == nullptr) return;
-  const int state = ensure();
-  const int failed = run("import torch_npu\ntorch_npu._C._set_npu_data_unsafe_flag(True)\n");
-  release(state);
-  TORCH_CHECK(failed == 0, "npualloc: torch_npu's unsafe flag could not be set",
-              PTA_ERROR(ErrCode::INTERNAL));
+void found_damage(int device, const std::vector<aclrtMemUceInfo>& ranges) {
+  if (!ranges.empty()) {
+    recovery::set_unsafe();
+  } else {
+    // The wheel's own allocator is idle: it finds none of the ranges in its blocks and drops them.
+    wheel->checkUceInMemPool(device);
+  }
 }
 
 bool log_wanted(int level) { return torch_npu_log_wanted(level); }

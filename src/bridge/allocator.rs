@@ -393,6 +393,10 @@ impl Allocator {
         outcome(|| self.registry.apply_settings(settings))
     }
 
+    pub(super) fn apply_any_settings(&self, settings: &str) -> Outcome {
+        outcome(|| self.registry.apply_any_settings(settings))
+    }
+
     pub(super) fn check_memory(&self, device: i32) -> CountOutcome {
         count(guard(|| self.registry.check_memory(device)))
     }

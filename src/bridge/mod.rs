@@ -379,6 +379,8 @@ pub mod ffi {
         fn set_memory_fraction(self: &Allocator, device: i32, fraction: f64) -> Outcome;
         /// Applies settings at run time, as `torch.npu.memory._set_allocator_settings` does.
         fn apply_settings(self: &Allocator, settings: &str) -> Outcome;
+        /// As `apply_settings`, with every key, as torch's settings for all accelerators do.
+        fn apply_any_settings(self: &Allocator, settings: &str) -> Outcome;
 
         /// Makes the pool with one user, or adds a user. `external`: its memory comes from
         /// `pool_malloc` of the driver table; only a new pool can have that.

@@ -26,8 +26,8 @@ pub enum ExpandableSegments {
 
 /// Every setting of the allocator. All sizes in bytes; defaults are the stock ones.
 ///
-/// A value changes only by [`Settings::parse`] and [`Settings::apply_runtime`], which also keep
-/// what the hot path precomputes.
+/// A value changes only by [`Settings::parse`], [`Settings::apply_runtime`] and
+/// [`Settings::apply_any`], which also keep what the hot path precomputes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// Blocks of at least this size are never split; `usize::MAX` = no limit.

@@ -69,6 +69,15 @@ impl Settings {
         self.clone().apply(text, Some(&RUN_TIME_KEYS))
     }
 
+    /// These settings changed at run time by `text`, which may hold every key: what torch's settings
+    /// for all accelerators accept. Otherwise as [`Settings::apply_runtime`].
+    ///
+    /// # Errors
+    /// A [`ConfigError`] that names the first fault; `self` is what it was.
+    pub fn apply_any(&self, text: &str) -> Result<Self, ConfigError> {
+        self.clone().apply(text, None)
+    }
+
     fn apply(mut self, text: &str, allowed: Option<&[&str]>) -> Result<Self, ConfigError> {
         if text.is_empty() {
             return Ok(self);

@@ -157,6 +157,26 @@ fn a_run_time_change_resets_what_the_stock_allocator_resets() {
     assert_eq!(error, ConfigError::ExpandableConflict);
 }
 
+#[test]
+fn keys_that_are_no_run_time_keys_can_be_applied_too() {
+    let start = Settings::parse("large_segment_size_mb:64,multi_stream_lazy_reclaim:True").unwrap();
+    let text = "roundup_power2_divisions:4,garbage_collection_threshold:0.5,page_size:1g";
+    assert!(start.apply_runtime(text).is_err());
+    let changed = start.apply_any(text).unwrap();
+    assert_eq!(changed.round_size(5 << 20, 0), 5 << 20);
+    assert_eq!(changed.round_size((5 << 20) + 1, 0), 6 << 20);
+    assert_eq!(
+        changed.garbage_collection_threshold.to_bits(),
+        0.5f64.to_bits()
+    );
+    assert!(changed.page_size_1g && changed.multi_stream_lazy_reclaim);
+    assert_eq!(changed.large_segment_size, 64 << 20);
+    assert_eq!(
+        start.apply_any("foo:1").unwrap_err(),
+        ConfigError::UnknownKey { key: "foo".into() }
+    );
+}
+
 /// Strings made of the pieces that the parser looks for.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop_oneof![

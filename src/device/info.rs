@@ -110,12 +110,16 @@ impl DeviceAllocator {
 
     /// Forgets accumulated statistics.
     pub fn reset_accumulated_stats(&self) {
-        self.state.lock().stats.reset_accumulated();
+        let mut state = self.state.lock();
+        state.stats.reset_accumulated();
+        state.pools.reset_accumulated();
     }
 
     /// Peaks become the current values.
     pub fn reset_peak_stats(&self) {
-        self.state.lock().stats.reset_peak();
+        let mut state = self.state.lock();
+        state.stats.reset_peak();
+        state.pools.reset_peak();
     }
 
     /// Bytes of host memory the bookkeeping holds for blocks.

@@ -30,7 +30,8 @@ pub struct PoolTable {
     no_split: HashSet<MempoolId>,
     /// Holds that have not ended.
     holds: usize,
-    /// Reserved bytes; kept after a pool is gone until statistics are reset.
+    /// Reserved bytes of pools that hold or have held memory. Programs make pools without end, so an
+    /// entry goes with its pool.
     reserved: BTreeMap<MempoolId, PoolStat>,
 }
 
@@ -88,6 +89,7 @@ impl PoolTable {
             && let Some(removed) = slot.take()
         {
             self.by_id.remove(&removed.id);
+            self.reserved.remove(&removed.id);
         }
     }
 
@@ -192,20 +194,10 @@ impl PoolTable {
         self.reserved
             .values_mut()
             .for_each(PoolStat::reset_accumulated);
-        self.forget_gone();
     }
 
     /// Peaks become the current values.
     pub fn reset_peak(&mut self) {
         self.reserved.values_mut().for_each(PoolStat::reset_peak);
-        self.forget_gone();
-    }
-
-    /// Drops the statistics of pools that are gone and left no figures.
-    fn forget_gone(&mut self) {
-        let by_id = &self.by_id;
-        self.reserved.retain(|id, stat| {
-            by_id.contains_key(id) || stat.aggregate() != crate::stats::Stat::default()
-        });
     }
 }

@@ -15,12 +15,20 @@ std::mutex calls_mutex;
 std::string calls;
 int result_of_calls = 0;
 
-HcclResult note(const char* name, void* addr, size_t bytes) {
-  const std::lock_guard<std::mutex> lock(calls_mutex);
+// The handle that is active at an address: each can be exported once.
+std::map<void*, aclrtDrvMemHandle> active;
+constexpr HcclResult kAlreadyActive = static_cast<HcclResult>(5);
+
+HcclResult note_locked(const char* name, void* addr, size_t bytes) {
   std::ostringstream line;
   line << name << ' ' << reinterpret_cast<std::uintptr_t>(addr) << ' ' << bytes << '\n';
   calls += line.str();
   return static_cast<HcclResult>(result_of_calls);
+}
+
+HcclResult note(const char* name, void* addr, size_t bytes) {
+  const std::lock_guard<std::mutex> lock(calls_mutex);
+  return note_locked(name, addr, bytes);
 }
 
 }  // namespace
@@ -66,11 +74,19 @@ PROBE_EXPORT HcclResult HcclCommUnsetMemoryRange(HcclComm, void* addr) {
   return note("no_range", addr, 0);
 }
 PROBE_EXPORT HcclResult HcclCommActivateCommMemory(HcclComm, void* addr, size_t size, size_t,
-                                                   aclrtDrvMemHandle, uint64_t) {
-  return note("page", addr, size);
+                                                   aclrtDrvMemHandle handle, uint64_t) {
+  const std::lock_guard<std::mutex> lock(calls_mutex);
+  for (const auto& [where, other] : active) {
+    if (other == handle) return kAlreadyActive;
+  }
+  const HcclResult result = note_locked("page", addr, size);
+  if (result == HCCL_SUCCESS) active[addr] = handle;
+  return result;
 }
 PROBE_EXPORT HcclResult HcclCommDeactivateCommMemory(HcclComm, void* addr) {
-  return note("no_page", addr, 0);
+  const std::lock_guard<std::mutex> lock(calls_mutex);
+  active.erase(addr);
+  return note_locked("no_page", addr, 0);
 }
 PROBE_EXPORT void probe_hccl_result(int result) { result_of_calls = result; }
 PROBE_EXPORT int probe_hccl_calls(char* text, size_t size) {

@@ -24,3 +24,19 @@ def same_error(stock, subject):
 def without_place(line):
     """The text without the source file and line it may name."""
     return re.sub(r"\(.*?at .*?\)|\"?[\w/.-]+\.(cpp|h)\"?:\d+", "", line)
+
+
+#: Figures that depend on the kind of segments, by the first word of their names.
+OF_SEGMENTS = {
+    "reserved_bytes", "segment", "inactive_split", "inactive_split_bytes", "num_device_alloc", "num_device_free",
+}
+
+
+def of_any_engine(value):
+    """A structure without the figures that depend on the kind of segments."""
+    if isinstance(value, dict):
+        return {name: of_any_engine(one) for name, one in value.items()
+                if name.split(".")[0] not in OF_SEGMENTS}
+    if isinstance(value, list):
+        return [of_any_engine(one) for one in value]
+    return value

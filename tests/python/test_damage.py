@@ -18,6 +18,7 @@ ANSWERS = {
 def test_damage_is_found(run_both, where):
     stock, subject = run_both("damage:checked", where=where, provokes=BAD)
     assert subject.value["found"] == ANSWERS[where]
+    assert (subject.value["listed"], subject.value["again"]) == ((1, 3) if ANSWERS[where] == 3 else (0, 0))
     assert subject.value["then"] == 3 * MIB
     assert subject.value == stock.value
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from environments import BACKED, VIRTUAL
+from compare import of_any_engine
+from environments import BACKED, SLOW, VIRTUAL
 from sizes import MIB
 
 #: As users have it: the tests' own default is fixed segments, as stock's.
@@ -70,6 +71,25 @@ def test_settings_decide_before_the_driver(run, env, expandable):
 )
 def test_features_work_as_where_the_key_is_given(run, scenario):
     assert run(scenario, env=PROBE).value == run(scenario, env=VIRTUAL).value
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    ["pools:pool", "pools:graph", "mempools:emptied",
+     "raw_pools:checkpoint", "streams:several_streams", "streams:erased", "statistics:all_keys"],
+)
+def test_features_count_as_stock_does(run_both, scenario):
+    stock, subject = run_both(scenario, env=PROBE | SLOW)
+    assert of_any_engine(subject.value) == of_any_engine(stock.value)
+
+
+def test_segments_and_splits_are_not_counted(run_both):
+    """A difference that is meant: docs/engines.md names it."""
+    stock, subject = run_both("engine:counted", env=PROBE)
+    assert all(count > 0 for count in stock.value["counts"].values())
+    assert not any(subject.value["counts"].values())
+    assert stock.value["actions"] == ["alloc", "segment_alloc"]
+    assert subject.value["actions"] == ["alloc", "segment_map"]
 
 
 def test_tensors_are_shared_between_processes(run):

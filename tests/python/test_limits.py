@@ -106,3 +106,24 @@ def test_absurd_sizes_are_refused(run_both):
         assert subject.value[name]["types"][0] == "torch.OutOfMemoryError", name
     assert "more than 1EB" in subject.value["tensor"]["line"]
     assert subject.value["npu"] == stock.value["npu"]
+
+
+#: What scripts that recover from faults look for, by the runtime's code.
+FAULTS = {
+    107022: "FORCE STOP",
+    507054: "HBM MULTI BIT ECC ERROR.",
+    507055: "SUSPECT MEM ERROR",
+    507056: "HCCS LINK ERROR",
+    507057: "SUSPECT REMOTE ERROR",
+    507904: "HCCL OP RETRY FAILED",
+}
+
+
+def test_faults_of_the_device_are_named(run_both):
+    stock, subject = run_both("limits:device_faults", codes=list(FAULTS))
+    for theirs, ours, (code, words) in zip(stock.value["texts"], subject.value["texts"], FAULTS.items()):
+        assert words in theirs["line"], code
+        assert words in ours["line"], code
+        assert ours["types"] == theirs["types"], code
+        assert ("time is" in ours["message"]) == (code == 507054)
+    assert subject.value["then"] == stock.value["then"]

@@ -9,6 +9,13 @@ def test_memory_is_recorded_as_stock_does(run_both):
     assert subject.value == stock.value
 
 
+def test_a_pool_that_goes_back_is_recorded(run_both):
+    for outcome in run_both("profiler:restored"):
+        assert outcome.value["counts"] == [0, 0]
+        assert not any(outcome.value["others"])
+        assert all(outcome.value["totals"].values())
+
+
 def test_nothing_is_recorded_unasked(run_both):
     stock, subject = run_both("profiler:without_memory")
     assert subject.value == stock.value == []

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from compare import without_place
+from sizes import MIB
 
 RUNS = pathlib.Path(__file__).parents[2] / "src/config/stock_runs.tsv"
 
@@ -28,7 +29,7 @@ def outcomes(request, processes, subject):
     return list(zip(recorded(), given, strict=True))
 
 
-def plain(text):
+def plain_text(text):
     """Without what an internal assertion says of its place."""
     text = re.sub(r"^.*INTERNAL ASSERT FAILED at [^,]*, please report a bug to PyTorch\. ", "", text)
     return without_place(text).strip()
@@ -51,7 +52,7 @@ def test_every_refusal_has_stocks_class_code_and_text(outcomes):
     assert len(refused) > 80
     wrong = [
         (row, given) for row, given in refused
-        if given[:2] != row[2:4] or plain(given[2]) != plain(row[4])
+        if given[:2] != row[2:4] or plain_text(given[2]) != plain_text(row[4])
     ]
     assert not wrong
 
@@ -60,6 +61,34 @@ def test_every_accepted_text_leaves_a_working_allocator(outcomes):
     wrong = [(row[:2], given) for row, given in outcomes
              if given[0] == "ok" and given[1] != (3 + 25) * (1 << 20) + 4321]
     assert not wrong
+
+
+#: What torch.cuda.memory._set_allocator_settings and its successor accept: every key, and values that are wrong.
+FOR_ALL = [
+    "roundup_power2_divisions:4", "garbage_collection_threshold:0.8", "multi_stream_lazy_reclaim:True",
+    "page_size:1g", "large_segment_size_mb:64", "segment_size_mb:32", "base_addr_aligned_kb:8",
+    "max_split_size_mb:30", "max_non_split_rounding_mb:40", "per_process_memory_fraction:0.5",
+    "release_lock_on_npumalloc:True", "throw_on_npumalloc_oom:True", "pinned_max_cached_size_mb:3",
+    "pinned_reserve_segment_size_mb:1", "pin_memory_expandable_segments:False",
+    "foo:1", "roundup_power2_divisions:3", "garbage_collection_threshold:2", "segment_size_mb:1",
+    "per_process_memory_fraction:1.5", "large_segment_size_mb:10",
+]
+
+
+def test_torchs_own_settings_function_takes_every_key(run_both):
+    stock, subject = (
+        outcome.value for outcome in run_both("settings:for_all_accelerators", texts=FOR_ALL)
+    )
+    given = dict(zip(FOR_ALL, subject, strict=True))
+    assert [text for text in FOR_ALL if given[text][0] is not None] == FOR_ALL[-6:]
+    (_, rounded), (_, plain) = given["roundup_power2_divisions:4"], given["page_size:1g"]
+    name = "allocated_bytes.all.current"
+    # 5 MiB and a byte become 6, 18 with their padding 20, 33 become 40 instead of 34.
+    assert rounded[name] - plain[name] > 8 * MIB
+    for text, ours, theirs in zip(FOR_ALL, subject, stock, strict=True):
+        if ours[0] is not None and theirs[0] is not None:
+            ours[0][2], theirs[0][2] = plain_text(ours[0][2]), plain_text(theirs[0][2])
+        assert ours == theirs, text
 
 
 @pytest.mark.parametrize("text", ["segment_size_mb:32", "large_segment_size_mb:32"])

@@ -3,7 +3,7 @@
 import pytest
 
 from compare import without_place
-from environments import BACKED, VIRTUAL
+from environments import BACKED, SMALL, VIRTUAL
 
 BOTH = pytest.mark.parametrize("env", [{}, VIRTUAL], ids=["fixed", "virtual"])
 
@@ -81,6 +81,12 @@ def test_hccl_knows_the_pages_of_virtual_segments(run_both):
         assert value[name] == stock.value[name], name
     for one in (value, stock.value):
         assert "Build HCCL server group redundancy." in one["twice"]["line"]
+
+
+def test_memory_moves_while_hccl_knows_it(run_both):
+    env = VIRTUAL | SMALL | {"TORCH_HCCL_ZERO_COPY": "1"}
+    stock, subject = run_both("sharing:moved", env=env)
+    assert subject.value == stock.value == [[None, True], [None, True]]
 
 
 def test_hccls_refusals_are_errors_and_change_nothing(run, subject):

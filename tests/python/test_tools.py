@@ -6,7 +6,10 @@ import subprocess
 
 import pytest
 
-SOURCE = pathlib.Path(__file__).parent / "native" / "ms_tools_ext.c"
+from environments import VIRTUAL
+
+NATIVE = pathlib.Path(__file__).parent / "native"
+SOURCE = NATIVE / "ms_tools_ext.c"
 
 
 def shared_library(source, library):
@@ -52,3 +55,25 @@ def test_tools_hear_of_allocations_and_frees(run_both, home):
 def test_nothing_is_said_without_a_tool(run_both, home):
     stock, subject = run_both("tools:events", fresh=True, env=environment(home), home=str(home))
     assert subject.value == stock.value == []
+
+
+def test_tools_hear_of_a_pool_that_goes_back(run_both, home):
+    hook = shared_library(os.devnull, home / "libascend_kernel_hook.so")
+    stock, subject = run_both(
+        "tools:restored", fresh=True, env=environment(home, hook), home=str(home)
+    )
+    assert subject.value == stock.value == [True, True, True]
+
+
+@pytest.mark.parametrize("env", [{}, VIRTUAL], ids=["fixed", "virtual"])
+def test_memory_is_asked_of_a_preloaded_library(run_both, tmp_path, env):
+    library = shared_library(NATIVE / "counting.c", tmp_path / "libcounting.so")
+    preloads = filter(None, [os.environ.get("LD_PRELOAD", ""), str(library)])
+    stock, subject = run_both(
+        "tools:counted", fresh=True, env=env | {"LD_PRELOAD": ":".join(preloads)},
+        library=str(library),
+    )
+    for fixed, physical, _ in (stock.value, subject.value):
+        assert (fixed > 0, physical > 0) == (not env, bool(env))
+    if not env:
+        assert subject.value == stock.value

@@ -34,7 +34,7 @@ std::vector<aclrtMemUceInfo> bad_ranges(int) {
   return {known.info, known.info + known.retSize};
 }
 
-void found_damage(const std::vector<aclrtMemUceInfo>& ranges) {
+void found_damage(int, const std::vector<aclrtMemUceInfo>& ranges) {
   // What lies in blocks is repaired through them; the rest is nobody's.
   auto known = c10_npu::get_mem_uce_info();
   known.retSize = ranges.size();

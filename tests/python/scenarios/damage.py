@@ -45,9 +45,13 @@ def checked(where):
         hit(address)
         error = noticed()
     found = torch_npu.npu.check_uce_in_memory(0)
+    # What is to be repaired is only what lies in blocks.
+    listed = len(torch_npu._C._npu_get_uce_addr())
+    again = torch_npu.npu.check_uce_in_memory(0)
     after = pick(stats(), *NAMES)
     torch_npu.npu.restart_device(0)
-    return {"found": found, "error": error and error["line"].split("error code is")[-1],
+    return {"found": found, "listed": listed, "again": again,
+            "error": error and error["line"].split("error code is")[-1],
             "then": allocate(3 * MIB).nbytes, "kept": keep.nbytes + private.nbytes, **after}
 
 

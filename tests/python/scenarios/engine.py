@@ -25,6 +25,16 @@ def kinds():
     return {"expandable": found, "full": full, "taken": total - free, "end": pick(stats(), *NAMES)}
 
 
+def counted():
+    """Counts of segments and splits with one block in use, and the actions that history has of it."""
+    torch.npu.memory._record_memory_history(max_entries=1000)
+    keep = allocate(3 * MIB)
+    names = ["segment.all.current", "inactive_split.all.current", "inactive_split_bytes.all.current"]
+    traces = torch.npu.memory._snapshot()["device_traces"][0]
+    return {"counts": pick(stats(), *names), "held": keep.nbytes,
+            "actions": sorted({entry["action"] for entry in traces})}
+
+
 def grown(plugin):
     """Pages obtained ahead while memory grows, and what is left after it is gone."""
     ladder = ctypes.CDLL(plugin).npualloc_ladder

@@ -1,5 +1,7 @@
 """Running out of memory, the memory fraction, giving the cache back."""
 
+import ctypes
+
 import torch
 
 from scenarios.common import GIB, MIB, allocate, both_stats, caught, pick, stats
@@ -120,3 +122,14 @@ def absurd():
         "big": caught(allocate, 900 * GIB),
         **both_stats(),
     }
+
+
+def device_faults(codes):
+    """What a request says that the device fails with each of these codes; one that works afterwards."""
+    set_faults = ctypes.CDLL("libascendcl.so").cannSimSetFaults
+    texts = []
+    for code in codes:
+        assert set_faults(f"aclrtMalloc:every=1,code={code}".encode()) == 0
+        texts.append(caught(allocate, 40 * MIB))
+    assert set_faults(b"") == 0
+    return {"texts": texts, "then": allocate(40 * MIB).nbytes}

@@ -7,7 +7,9 @@ import tempfile
 import torch
 import torch_npu
 
-from scenarios.common import MIB, allocate
+from scenarios.common import MIB, allocate, stats
+from scenarios.probe import Probe
+from scenarios.raw_pools import MINE
 
 #: A record: type, length, seven numbers of eight bytes, five of one, thread, process.
 RECORD = struct.Struct("<HI7q2b3BQQ")
@@ -92,6 +94,34 @@ def memory():
         "in_order": times == sorted(times),
         "threads": len({entry["thread"] for session in sessions for entry in session}),
     }
+
+
+def restored():
+    """A pool goes back to a checkpoint while memory is recorded: mallocs less frees of each block, and whether
+    the last totals are those of the statistics."""
+    probe = Probe()
+    probe.pool_begin(0, *MINE, 0)
+    first = probe.allocate(3 * MIB)
+    state = probe.checkpoint(0, *MINE)
+    where = {"first": probe.data(first)}
+
+    def work():
+        probe.free(first)
+        where["second"] = probe.data(probe.allocate(30 * MIB))
+        probe.pool_end(0, *MINE)
+        probe.restore(0, state)
+
+    with tempfile.TemporaryDirectory() as directory:
+        records = record(directory, work)
+    counts = dict.fromkeys(where.values(), 0)
+    for entry in records:
+        step = {"malloc": 1, "free": -1, "block_free": 0}[KINDS[entry["kind"]]]
+        counts[entry["ptr"]] = counts.get(entry["ptr"], 0) + step
+    now = stats()
+    totals = {name: now[f"{name}_bytes.all.current"] for name in ("allocated", "reserved", "active")}
+    return {"counts": [counts.pop(address) for address in where.values()],
+            "others": sorted(counts.values()),
+            "totals": {name: records[-1][name] == total for name, total in totals.items()}}
 
 
 def without_memory():

@@ -6,22 +6,22 @@ import re
 
 import torch
 
-from scenarios.common import MIB, allocate, stats
+from scenarios.common import MIB, allocate, pick, stats
 
 
 def table(rows, plugin=None):
     """What becomes of each [where, text]: the exception, or what is allocated afterwards."""
-    return [apart(where, text, plugin) for where, text in rows]
+    return [apart(outcome, where, text, plugin) for where, text in rows]
 
 
-def apart(where, text, plugin):
-    """One string in a forked process. The device was not used here, so that is as good as new;
-    the plug-in reads the environment when it is loaded."""
+def apart(task, *arguments):
+    """What a task returns in a forked process. The device was not used here, so that is as good as
+    new; the plug-in reads the environment when it is loaded."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            os.write(writer, json.dumps(outcome(where, text, plugin)).encode())
+            os.write(writer, json.dumps(task(*arguments)).encode())
         finally:
             os._exit(0)
     os.close(writer)
@@ -42,11 +42,34 @@ def outcome(where, text, plugin):
             torch.npu.memory._set_allocator_settings(text)
         keep = [allocate(3 * MIB)]
     except Exception as error:
-        message = str(error)
-        code = re.search(r"ERR\d{5}", message)
-        return [type(error).__name__, code.group() if code else "-", message.split("\n")[0]]
+        return described(error)
     keep.append(allocate(25 * MIB + 4321))
     return ["ok", stats()["requested_bytes.all.current"]]
+
+
+def described(error):
+    """Its class, code and first line."""
+    message = str(error)
+    code = re.search(r"ERR\d{5}", message)
+    return [type(error).__name__, code.group() if code else "-", message.split("\n")[0]]
+
+
+def for_all_accelerators(texts):
+    """What becomes of each text given by torch's own function, after the device was used."""
+    return [apart(given_to_torch, text) for text in texts]
+
+
+def given_to_torch(text):
+    torch.npu.init()
+    keep = [allocate(700)]
+    error = None
+    try:
+        torch._C._accelerator_setAllocatorSettings(text)
+    except Exception as raised:
+        error = described(raised)
+    # Sizes that divisions of powers of two, segments and pages round differently.
+    keep += [allocate(size) for size in (5 * MIB + 1, 18 * MIB, 33 * MIB)]
+    return [error, pick(stats(), "allocated_bytes.all.current", "reserved_bytes.all.current")]
 
 
 def warned():

@@ -176,6 +176,22 @@ def zero_copy():
             "twice": refused(probe.build_map, 0, 1)}
 
 
+def moved():
+    """Memory moves to where a longer block needs it while HCCL knows it, several times over."""
+    probe = Probe()
+    probe.build_map(0, 1)
+    keep = [probe.raw_alloc(size * MIB) for size in (300, 40, 300, 40, 200)]
+    rounds = []
+    for size in (500, 300):
+        # Two that do not lie side by side.
+        for address in (keep.pop(0), keep.pop(1)):
+            probe.raw_delete(address)
+        error = refused(lambda: keep.append(probe.raw_alloc(size * MIB)))
+        known = error is None and summed(probe.hccl_calls(), {"new": keep[-1]})["known"]["new"]
+        rounds.append([error and error["line"], known])
+    return rounds
+
+
 def summed(calls, blocks):
     """Bytes known to HCCL, and whether it knows each block's memory."""
     ranges, pages = {}, {}

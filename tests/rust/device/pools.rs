@@ -33,6 +33,42 @@ fn a_private_pool_keeps_its_memory_to_itself_until_released() {
 }
 
 #[test]
+fn figures_of_a_pool_go_with_it_and_are_reset_with_all_others() {
+    let (_, device) = device(GIB);
+    for second in 0..100 {
+        let pool = MempoolId { first: 7, second };
+        device.create_or_incref_pool(pool, false).expect("new");
+        let addr = device.allocate_in(30 * MIB, S0, pool, None).expect("fits");
+        device.deallocate(addr);
+        device.release_pool(pool).expect("was in use");
+        device.empty_cache(MempoolId::DEFAULT).expect("works");
+        assert!(!device.has_pool(pool));
+    }
+    assert_eq!(device.reserved_by_pool(), []);
+
+    device.create_or_incref_pool(POOL, false).expect("new");
+    let addr = device.allocate_in(30 * MIB, S0, POOL, None).expect("fits");
+    device.deallocate(addr);
+    device.empty_cache(POOL).expect("works");
+    let figures = || {
+        let pools = device.reserved_by_pool();
+        assert_eq!(pools.len(), 1);
+        let stat = pools[0].1.aggregate();
+        (stat.current, stat.peak, stat.allocated, stat.freed)
+    };
+    let bytes = 32 * MIB as i64;
+    let before = figures();
+    device.reset_peak_stats();
+    let without_peak = figures();
+    device.reset_accumulated_stats();
+    let without_totals = figures();
+    assert_eq!(before.1, bytes);
+    assert_eq!(without_peak, (before.0, before.0, before.2, before.3));
+    assert_eq!(without_totals, (before.0, before.0, 0, 0));
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
 fn pool_calls_out_of_order_are_refused() {
     let (_, device) = device(GIB);
     let other = MempoolId {
