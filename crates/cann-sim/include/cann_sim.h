@@ -98,8 +98,8 @@ int cannSimSetFaults(const char* plan);
  * calls on the device fail with 507053, the same as after cannSimBreakDevice. */
 int cannSimInjectUce(int32_t device, uint64_t addr, uint64_t len);
 /* The device fails: allocations of memory and physical handles, new streams, work put on streams,
- * replays, queries of streams and waits for streams, events and the device return `code` until it is
- * reset; 0 heals it. Synchronous copies and fills, event queries and mappings go on. */
+ * replays, queries of streams and waits for streams, events and the device return `code` until it
+ * is reset; 0 heals it. Synchronous copies and fills, event queries and mappings go on. */
 int cannSimBreakDevice(int32_t device, int32_t code);
 
 #ifdef __cplusplus
