@@ -172,7 +172,7 @@ TEST_F(AllocatorTest, GivesCachedMemoryBackBeforeItFails) {
 }
 
 TEST_F(AllocatorTest, ReportsOtherDriverFailuresWithTheirCode) {
-  device.next_malloc_code = 507899;
+  device.malloc_code = 507899;
   try {
     allocator.allocate(0, 1000);
     FAIL() << "the driver failed";

@@ -168,7 +168,7 @@ TEST_F(C10Test, ThrowsTorchsOutOfMemoryError) {
 }
 
 TEST_F(C10Test, ThrowsErrorsOfTheDriver) {
-  device.next_malloc_code = 507899;
+  device.malloc_code = 507899;
   EXPECT_NE(text_of<c10::Error>([&] { allocator.allocate(1000); }).find("507899"),
             std::string::npos);
 }

@@ -69,8 +69,8 @@ class FakeDevice {
   int mallocs = 0;
   int frees = 0;
   int synchronizations = 0;
-  // Non-zero: the next malloc fails with it.
-  std::int32_t next_malloc_code = 0;
+  // Non-zero: every malloc fails with it.
+  std::int32_t malloc_code = 0;
   std::map<std::uintptr_t, std::size_t> held;
   std::uintptr_t last_event = 0;
   std::set<std::uintptr_t> pending;
@@ -80,11 +80,7 @@ class FakeDevice {
   static FakeDevice& self(void* user) { return *static_cast<FakeDevice*>(user); }
 
   std::int32_t malloc(std::int32_t device, std::size_t bytes, std::uintptr_t* addr) {
-    if (next_malloc_code != 0) {
-      const std::int32_t code = next_malloc_code;
-      next_malloc_code = 0;
-      return code;
-    }
+    if (malloc_code != 0) return malloc_code;
     if (bytes > capacity - used) return kOutOfMemory;
     ++mallocs;
     used += bytes;

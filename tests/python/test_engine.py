@@ -65,7 +65,7 @@ def test_settings_decide_before_the_driver(run, env, expandable):
 @pytest.mark.parametrize(
     "scenario",
     [
-        "pools:pool", "pools:graph", "mempools:no_split", "mempools:uses", "mempools:emptied",
+        "pools:pool", "pools:graph", "mempools:uses", "mempools:emptied",
         "mempools:nested", "raw_pools:checkpoint", "virtual:frontier",
     ],
 )
@@ -81,6 +81,12 @@ def test_features_work_as_where_the_key_is_given(run, scenario):
 def test_features_count_as_stock_does(run_both, scenario):
     stock, subject = run_both(scenario, env=PROBE | SLOW)
     assert of_any_engine(subject.value) == of_any_engine(stock.value)
+
+
+@pytest.mark.parametrize("scenario", ["mempools:no_split", "raw_pools:never_split"])
+def test_pools_that_are_never_split_have_segments_as_stock_does(run_both, scenario):
+    stock, subject = run_both(scenario, env=PROBE)
+    assert subject.value == stock.value
 
 
 def test_segments_and_splits_are_not_counted(run_both):
