@@ -1,10 +1,9 @@
 #include "python_frames.h"
 
-#include <dlfcn.h>
-
 #include <mutex>
 #include <unordered_set>
 
+#include "python_api.h"
 #include "python_stack.h"
 
 namespace npualloc::torch_npu_plugin::python_frames {
@@ -27,14 +26,9 @@ struct Api {
   void (*clear_error)();
 };
 
-template <class Function>
-bool find(Function& function, const char* name) {
-  function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-  return function != nullptr;
-}
-
 const Api* api() {
   static const Api* found = []() -> const Api* {
+    using python::find;
     static Api api;
     const bool all =
         find(api.initialized, "Py_IsInitialized") && find(api.ensure, "PyGILState_Ensure") &&

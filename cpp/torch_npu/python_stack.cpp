@@ -1,6 +1,6 @@
 #include "python_stack.h"
 
-#include <dlfcn.h>
+#include "python_api.h"
 
 namespace npualloc::torch_npu_plugin::python {
 
@@ -32,12 +32,6 @@ struct Api {
   int (*is_finalizing)();
   bool complete;
 };
-
-template <typename Function>
-bool find(Function*& function, const char* name) {
-  function = reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
-  return function != nullptr;
-}
 
 const Api& api() {
   static const Api found = [] {

@@ -1,8 +1,6 @@
 #include "wheel_recovery.h"
 
-#include <dlfcn.h>
-
-#include <algorithm>
+#include "python_api.h"
 
 namespace npualloc::torch_npu_plugin::recovery {
 
@@ -26,14 +24,9 @@ struct Api {
   void (*decrease)(Object);
 };
 
-template <class Function>
-bool find(Function& function, const char* name) {
-  function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-  return function != nullptr;
-}
-
 const Api* api() {
   static const Api* found = []() -> const Api* {
+    using python::find;
     static Api api;
     const bool all =
         find(api.ensure, "PyGILState_Ensure") && find(api.release, "PyGILState_Release") &&

@@ -16,15 +16,6 @@ fn blocks(device: &DeviceAllocator, sizes: &[usize]) -> Vec<usize> {
         .collect()
 }
 
-/// Every reservation of addresses fails from now on.
-fn refuse_addresses(driver: &Arc<FakeDriver>, code: i32) {
-    let again = driver.clone();
-    driver.meanwhile("reserve_address", move || {
-        again.fail_call(0, code);
-        refuse_addresses(&again, code);
-    });
-}
-
 #[test]
 fn a_window_taken_while_addresses_are_refused_is_given_up() {
     for (code, taken) in [
@@ -47,7 +38,7 @@ fn a_window_taken_while_addresses_are_refused_is_given_up() {
                 assert_eq!(blocks(&other, &[24]), [free]);
             }
             its_driver.fail_call(0, code);
-            refuse_addresses(&its_driver, code);
+            refuse(&its_driver, "reserve_address", code);
         });
         let reserved = driver.calls("reserve_address");
         let addr = blocks(&device, &[80])[0];

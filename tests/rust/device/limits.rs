@@ -190,15 +190,6 @@ fn a_share_in_the_settings_asks_the_device_when_memory_is_needed() {
     }
 }
 
-/// Every fixed segment asked for from now on fails.
-fn refuse_segments(driver: &Arc<FakeDriver>, code: i32) {
-    let again = driver.clone();
-    driver.meanwhile("malloc", move || {
-        again.fail_call(0, code);
-        refuse_segments(&again, code);
-    });
-}
-
 #[test]
 fn whatever_a_driver_gives_as_a_reason_idle_memory_is_returned_before_it_is_told() {
     const FAILURE: i32 = 507_899;
@@ -211,7 +202,7 @@ fn whatever_a_driver_gives_as_a_reason_idle_memory_is_returned_before_it_is_told
     let (stats, _) = device.stats();
     assert_eq!((stats.num_alloc_retries, stats.num_ooms), (1, 0));
     device.deallocate(addr);
-    refuse_segments(&driver, FAILURE);
+    refuse(&driver, "malloc", FAILURE);
     let failed = device.allocate(60 * MIB, S0);
     let Err(AllocError::Driver(error)) = failed else {
         panic!("{failed:?}")

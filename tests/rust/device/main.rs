@@ -50,6 +50,15 @@ fn device_without_aliasing(capacity: usize) -> (Arc<FakeDriver>, DeviceAllocator
 fn device(capacity: usize) -> (Arc<FakeDriver>, DeviceAllocator) {
     device_with(capacity, "")
 }
+
+/// Every driver call of a kind (the trait's method name) fails from now on.
+fn refuse(driver: &Arc<FakeDriver>, call: &'static str, code: i32) {
+    let again = driver.clone();
+    driver.meanwhile(call, move || {
+        again.fail_call(0, code);
+        refuse(&again, call, code);
+    });
+}
 const POOL: MempoolId = MempoolId {
     first: 0,
     second: 1,
