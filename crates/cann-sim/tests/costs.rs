@@ -2,6 +2,8 @@
 //! plan picks by size. The costs are those of the table in
 //! `docs/run-without-npu.md`.
 
+mod support;
+
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 
@@ -17,6 +19,8 @@ use ascendcl::ffi::vmm::{
     aclrtReserveMemAddress, aclrtUnmapMem,
 };
 use parking_lot::{Mutex, MutexGuard};
+
+use support::{HUGE_PAGES, READ_AND_WRITE};
 
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -40,22 +44,7 @@ fn steps(size: usize) -> Vec<Step> {
         let code = call();
         steps.push((name, code, cannSimNow() - before));
     };
-    let location = aclrtMemLocation {
-        id: 0,
-        r#type: ACL_MEM_LOCATION_TYPE_DEVICE,
-    };
-    let prop = aclrtPhysicalMemProp {
-        handleType: ACL_MEM_HANDLE_TYPE_NONE,
-        allocationType: ACL_MEM_ALLOCATION_TYPE_PINNED,
-        memAttr: ACL_HBM_MEM_HUGE,
-        location,
-        reserve: 0,
-    };
-    let mut access = aclrtMemAccessDesc {
-        flags: ACL_RT_MEM_ACCESS_FLAGS_READWRITE,
-        location,
-        rsv: [0; 12],
-    };
+    let mut access = READ_AND_WRITE;
     let (mut plain, mut host) = (null_mut(), null_mut());
     let (mut base, mut handle) = (null_mut::<c_void>(), null_mut());
     let mut own = vec![0u8; size];
@@ -74,7 +63,7 @@ fn steps(size: usize) -> Vec<Step> {
         aclrtReserveMemAddress(&mut base, size, 0, null_mut(), 1)
     });
     timed("aclrtMallocPhysical", &mut || {
-        aclrtMallocPhysical(&mut handle, size, &prop, 0)
+        aclrtMallocPhysical(&mut handle, size, &HUGE_PAGES, 0)
     });
     timed("aclrtMapMem", &mut || aclrtMapMem(base, size, 0, handle, 0));
     timed("aclrtMemSetAccess", &mut || {

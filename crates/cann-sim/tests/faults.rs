@@ -1,6 +1,8 @@
 //! Every kind of call fails by plan, through the function that is named for it:
 //! with the chosen code, once, and as if it had not been made.
 
+mod support;
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ffi::{CString, c_void};
@@ -39,6 +41,7 @@ use ascendcl::ffi::vmm::{
     aclrtReserveMemAddress, aclrtUnmapMem,
 };
 use ascendcl::model::cost::CALL_KINDS;
+use support::{HUGE_PAGES, READ_AND_WRITE};
 
 const SIZE: usize = 2 << 20;
 const CODE: aclError = 507899;
@@ -144,28 +147,13 @@ fn every_kind_of_call_can_fail_and_changes_nothing() {
     works("aclrtDestroyEvent", || aclrtDestroyEvent(event));
     works("aclrtDestroyStream", || aclrtDestroyStream(stream));
 
-    let location = aclrtMemLocation {
-        id: 0,
-        r#type: ACL_MEM_LOCATION_TYPE_DEVICE,
-    };
-    let prop = aclrtPhysicalMemProp {
-        handleType: ACL_MEM_HANDLE_TYPE_NONE,
-        allocationType: ACL_MEM_ALLOCATION_TYPE_PINNED,
-        memAttr: ACL_HBM_MEM_HUGE,
-        location,
-        reserve: 0,
-    };
-    let mut access = aclrtMemAccessDesc {
-        flags: ACL_RT_MEM_ACCESS_FLAGS_READWRITE,
-        location,
-        rsv: [0; 12],
-    };
+    let mut access = READ_AND_WRITE;
     let (mut base, mut handle, mut shared) = (null_mut::<c_void>(), null_mut(), 0);
     works("aclrtReserveMemAddress", || {
         aclrtReserveMemAddress(&mut base, SIZE, 0, null_mut(), 1)
     });
     works("aclrtMallocPhysical", || {
-        aclrtMallocPhysical(&mut handle, SIZE, &prop, 0)
+        aclrtMallocPhysical(&mut handle, SIZE, &HUGE_PAGES, 0)
     });
     works("aclrtMapMem", || aclrtMapMem(base, SIZE, 0, handle, 0));
     works("aclrtMemSetAccess", || {

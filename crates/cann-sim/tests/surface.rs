@@ -1,6 +1,8 @@
 //! The exported C functions: bad arguments, what belongs to a thread, the
 //! control API. All share the one simulator of the process, so they take turns.
 
+mod support;
+
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::mem::{offset_of, size_of};
 use std::process::Command;
@@ -33,6 +35,8 @@ use ascendcl::ffi::vmm::{
     aclrtReserveMemAddress, aclrtUnmapMem,
 };
 use parking_lot::{Mutex, MutexGuard};
+
+use support::HUGE_PAGES;
 
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -372,23 +376,13 @@ fn structures_of_the_control_header_are_those_of_the_library() {
 #[test]
 fn virtual_memory_works_through_the_surface() {
     let _turn = turn();
-    let prop = aclrtPhysicalMemProp {
-        handleType: ACL_MEM_HANDLE_TYPE_NONE,
-        allocationType: ACL_MEM_ALLOCATION_TYPE_PINNED,
-        memAttr: ACL_HBM_MEM_HUGE,
-        location: aclrtMemLocation {
-            id: 0,
-            r#type: ACL_MEM_LOCATION_TYPE_DEVICE,
-        },
-        reserve: 0,
-    };
     let size = 2 << 20;
     let (mut base, mut handle) = (null_mut::<c_void>(), null_mut());
     assert_eq!(
         aclrtReserveMemAddress(&mut base, 4 * size, 0, null_mut(), 1),
         0
     );
-    assert_eq!(aclrtMallocPhysical(&mut handle, size, &prop, 0), 0);
+    assert_eq!(aclrtMallocPhysical(&mut handle, size, &HUGE_PAGES, 0), 0);
     assert_eq!(aclrtMapMem(base, size, 0, handle, 0), 0);
     assert_eq!(
         aclrtMapMem(base, size, 0, handle, 0),
@@ -400,7 +394,7 @@ fn virtual_memory_works_through_the_surface() {
         rsv: [0; 4],
     };
     assert_eq!(aclrtPointerGetAttributes(base, &mut found), 0);
-    assert_eq!(found.location, prop.location);
+    assert_eq!(found.location, HUGE_PAGES.location);
     assert_eq!(aclrtUnmapMem(base), 0);
     assert_eq!(aclrtFreePhysical(handle), 0);
     assert_eq!(aclrtReleaseMemAddress(base), 0);

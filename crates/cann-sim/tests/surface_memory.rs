@@ -3,6 +3,8 @@
 //! memory errors and their repair, loss of a device. Sources: reference 11-01 to 11-04 (`docs/zh/api_ref`), the function
 //! named; the headers in torch_npu's wheel.
 
+mod support;
+
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
@@ -32,6 +34,8 @@ use ascendcl::ffi::vmm::{
     aclrtReserveMemAddress, aclrtUnmapMem,
 };
 use parking_lot::{Mutex, MutexGuard};
+
+use support::HUGE_PAGES;
 
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -285,21 +289,11 @@ fn knobs_change_at_run_time() {
     assert_eq!(cannSimSetKernelTime(10_000), 0);
     assert_eq!((aclrtFree(memory), aclrtDestroyStream(stream)), (0, 0));
 
-    let prop = aclrtPhysicalMemProp {
-        handleType: ACL_MEM_HANDLE_TYPE_NONE,
-        allocationType: ACL_MEM_ALLOCATION_TYPE_PINNED,
-        memAttr: ACL_HBM_MEM_HUGE,
-        location: aclrtMemLocation {
-            id: 0,
-            r#type: ACL_MEM_LOCATION_TYPE_DEVICE,
-        },
-        reserve: 0,
-    };
     let page = 2 * MIB;
     let (mut base, mut handle) = (null_mut::<c_void>(), null_mut());
     let reserved = aclrtReserveMemAddress(&mut base, 4 * page, 0, null_mut(), 1);
     assert_eq!(reserved, 0);
-    assert_eq!(aclrtMallocPhysical(&mut handle, page, &prop, 0), 0);
+    assert_eq!(aclrtMallocPhysical(&mut handle, page, &HUGE_PAGES, 0), 0);
     assert_eq!(aclrtMapMem(base, page, 0, handle, 0), 0);
     let second = base.wrapping_byte_add(page);
     assert_eq!(cannSimSetAlias(0), 0);

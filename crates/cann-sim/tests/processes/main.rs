@@ -10,6 +10,8 @@ mod exit_report;
 mod handles;
 mod keys;
 mod peer;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;

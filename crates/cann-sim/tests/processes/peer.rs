@@ -25,6 +25,8 @@ use ascendcl::ffi::vmm::{
     aclrtFreePhysical, aclrtMallocPhysical, aclrtMapMem, aclrtReserveMemAddress, aclrtUnmapMem,
 };
 
+use crate::support::HUGE_PAGES;
+
 const PAGE: usize = 2 << 20;
 
 fn number(word: &str) -> u64 {
@@ -47,17 +49,7 @@ fn perform(words: &[&str]) -> (aclError, String) {
         }
         ["free", addr] => (aclrtFree(pointer(addr)), String::new()),
         ["physical"] => {
-            let prop = aclrtPhysicalMemProp {
-                handleType: ACL_MEM_HANDLE_TYPE_NONE,
-                allocationType: ACL_MEM_ALLOCATION_TYPE_PINNED,
-                memAttr: ACL_HBM_MEM_HUGE,
-                location: aclrtMemLocation {
-                    id: 0,
-                    r#type: ACL_MEM_LOCATION_TYPE_DEVICE,
-                },
-                reserve: 0,
-            };
-            let code = aclrtMallocPhysical(&mut out, PAGE, &prop, 0);
+            let code = aclrtMallocPhysical(&mut out, PAGE, &HUGE_PAGES, 0);
             (code, (out as u64).to_string())
         }
         ["free_physical", handle] => (aclrtFreePhysical(pointer(handle)), String::new()),
