@@ -8,11 +8,12 @@ use anyhow::{Context, Result, ensure};
 
 use crate::process;
 
-/// Runs a `cargo build` and returns the file of that name that it made or found up to date.
+/// Runs a command of Cargo's that builds, and returns the program or shared library of a target, made or found up to
+/// date.
 ///
 /// # Errors
 /// When Cargo fails or names no such file.
-pub fn built(command: &mut Command, name: &str) -> Result<PathBuf> {
+pub fn built(command: &mut Command, target: &str) -> Result<PathBuf> {
     command
         .args(["--message-format", "json-render-diagnostics"])
         .stderr(Stdio::inherit());
@@ -26,19 +27,24 @@ pub fn built(command: &mut Command, name: &str) -> Result<PathBuf> {
         output.status
     );
     let messages = String::from_utf8_lossy(&output.stdout);
-    named(&messages, name).with_context(|| format!("{} named no {name}", process::display(command)))
+    named(&messages, target)
+        .with_context(|| format!("{} named no file for {target}", process::display(command)))
 }
 
-/// The file of that name in Cargo's messages.
-fn named(messages: &str, name: &str) -> Option<PathBuf> {
+/// The target's program or shared library in Cargo's messages.
+fn named(messages: &str, target: &str) -> Option<PathBuf> {
     messages.lines().find_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        let files = message["filenames"].as_array()?;
-        let mut paths = files
-            .iter()
-            .filter_map(|file| file.as_str())
-            .map(PathBuf::from);
-        paths.find(|path| path.file_name().is_some_and(|file| file == name))
+        if message["target"]["name"] != target {
+            return None;
+        }
+        let files = message["filenames"].as_array().into_iter().flatten();
+        let mut libraries = files.filter_map(|file| file.as_str());
+        let library = libraries.find(|file| file.ends_with(".so"));
+        message["executable"]
+            .as_str()
+            .or(library)
+            .map(PathBuf::from)
     })
 }
 
@@ -49,14 +55,15 @@ mod tests {
     #[test]
     fn the_file_is_where_cargo_says() {
         let messages = concat!(
-            r#"{"reason":"compiler-artifact","filenames":["/t/x86/long/libnpualloc.rlib"]}"#,
+            r#"{"target":{"name":"ascendcl"},"filenames":["/t/x86/l.rlib","/t/x86/l.so"],"executable":null}"#,
             "\n",
-            r#"{"reason":"compiler-artifact","filenames":["/t/x86/long/npualloc-verify"]}"#,
+            r#"{"target":{"name":"verify"},"filenames":["/t/x86/verify-1"],"executable":"/t/x86/verify-1"}"#,
             "\n",
             r#"{"reason":"build-finished","success":true}"#
         );
-        let found = named(messages, "npualloc-verify");
-        assert_eq!(found, Some(PathBuf::from("/t/x86/long/npualloc-verify")));
-        assert_eq!(named(messages, "verify"), None);
+        let path = |target| named(messages, target);
+        assert_eq!(path("ascendcl"), Some(PathBuf::from("/t/x86/l.so")));
+        assert_eq!(path("verify"), Some(PathBuf::from("/t/x86/verify-1")));
+        assert_eq!(path("other"), None);
     }
 }

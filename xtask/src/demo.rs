@@ -10,12 +10,12 @@ use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 
-use crate::apt::{self, Need};
+use crate::apt;
 use crate::cli::{Allocator, DemoArgs};
 use crate::counts::Counts;
 use crate::device::{Device, Knobs};
 use crate::env::Project;
-use crate::plugin::Plugin;
+use crate::plugin::{CMakeTree, Plugin};
 use crate::process::{self, say};
 use crate::python::Python;
 use crate::report::{Figures, Report};
@@ -27,8 +27,7 @@ const CAPACITY: u64 = 64 << 30;
 
 pub fn main(arguments: &DemoArgs) -> Result<ExitCode> {
     let project = Project::locate()?;
-    // Told before the environment of some gigabytes is made.
-    apt::ensure(&[Need::Cxx, Need::CMake, Need::Ninja])?;
+    apt::ensure(&CMakeTree::NEEDS)?;
     let python = Python::managed(&project, &arguments.torch)?;
     let device = Device::find(&project)?;
     let plugin = Plugin::build(&project, &python)?;

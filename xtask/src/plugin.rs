@@ -77,12 +77,15 @@ pub struct CMakeTree {
 }
 
 impl CMakeTree {
+    /// To be there before anything else that takes long is begun, so that what is missing is told at once.
+    pub const NEEDS: [Need; 3] = [Need::Cxx, Need::CMake, Need::Ninja];
+
     /// Configures the project for that Python.
     ///
     /// # Errors
     /// When a tool is missing or CMake fails.
     pub fn configure(project: &Project, python: &Python, tests: Tests) -> Result<Self> {
-        apt::ensure(&[Need::Cxx, Need::CMake, Need::Ninja])?;
+        apt::ensure(&Self::NEEDS)?;
         if tests == Tests::Build {
             apt::ensure(&[Need::GTest])?;
         }

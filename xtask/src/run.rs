@@ -11,15 +11,14 @@ use crate::apt::{self, Need};
 use crate::cli::{Allocator, RunArgs};
 use crate::device::{Device, Knobs};
 use crate::env::Project;
-use crate::plugin::Plugin;
+use crate::plugin::{CMakeTree, Plugin};
 use crate::process;
 use crate::python::Python;
 
 pub fn main(arguments: &RunArgs) -> Result<ExitCode> {
     let project = Project::locate()?;
-    // Told before the environment of some gigabytes is made.
     match arguments.allocator {
-        Allocator::Npualloc => apt::ensure(&[Need::Cxx, Need::CMake, Need::Ninja])?,
+        Allocator::Npualloc => apt::ensure(&CMakeTree::NEEDS)?,
         Allocator::Stock => apt::ensure(&[Need::Cxx])?,
     }
     let python = Python::find(&project, &arguments.interpreter)?;

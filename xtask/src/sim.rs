@@ -168,7 +168,7 @@ fn cargo_build(repo_root: &Path, target_dir: &Path) -> Result<PathBuf> {
         .args(["--package", "cann-sim", "--lib"])
         .arg("--target-dir")
         .arg(target_dir);
-    cargo::built(&mut command, "libascendcl.so")
+    cargo::built(&mut command, "ascendcl")
 }
 
 /// Compiles and links `sources` into a shared library, unless it is newer than

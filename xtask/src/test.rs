@@ -232,7 +232,7 @@ fn python(
     arguments: &TestArgs,
     summary: &mut Summary,
 ) -> Result<()> {
-    apt::ensure(&[Need::Cxx, Need::CMake, Need::Ninja])?;
+    apt::ensure(&CMakeTree::NEEDS)?;
     let python = Python::managed(project, torch)?;
     let device = Device::find(project)?;
     let plugin = Plugin::build(project, &python)?;

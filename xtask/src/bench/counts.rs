@@ -10,6 +10,7 @@ use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::apt::{self, Need};
+use crate::cargo;
 use crate::env::Project;
 use crate::process::{self, say};
 
@@ -84,28 +85,12 @@ fn count(project: &Project) -> Result<Counts> {
 /// Builds the program that is counted.
 fn build(project: &Project) -> Result<PathBuf> {
     say("building benches/core/counts.rs");
-    let messages = process::output(
-        Command::new(Project::cargo())
-            .current_dir(&project.root)
-            .args([
-                "bench",
-                "--quiet",
-                "--package",
-                "npualloc",
-                "--bench",
-                "counts",
-                "--no-run",
-                "--message-format",
-                "json",
-            ]),
-    )?;
-    let executable = messages.lines().find_map(|line| {
-        let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        let wanted = message["target"]["name"] == "counts";
-        let path = message["executable"].as_str().filter(|_| wanted)?;
-        Some(PathBuf::from(path))
-    });
-    executable.context("cargo bench named no executable for benches/core/counts.rs")
+    let mut command = Command::new(Project::cargo());
+    command
+        .current_dir(&project.root)
+        .args(["bench", "--quiet", "--package", "npualloc"])
+        .args(["--bench", "counts", "--no-run"]);
+    cargo::built(&mut command, "counts")
 }
 
 /// Instructions of a whole run.

@@ -10,7 +10,7 @@ use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Deserialize;
 
-use crate::apt::{self, Need};
+use crate::apt;
 use crate::cli::Interpreter;
 use crate::device::{Device, Knobs};
 use crate::env::Project;
@@ -55,8 +55,7 @@ pub fn main(arguments: &HotArgs) -> Result<ExitCode> {
         ensure!(trace.is_file(), "there is no trace {}", trace.display());
     }
     let project = Project::locate()?;
-    // Told before the environment of some gigabytes is made.
-    apt::ensure(&[Need::Cxx, Need::CMake, Need::Ninja])?;
+    apt::ensure(&CMakeTree::NEEDS)?;
     let python = Python::find(&project, &arguments.interpreter)?;
     let device = Device::find(&project)?;
     let plugin = Plugin::build(&project, &python)?;
