@@ -56,7 +56,8 @@ impl DeviceAllocator {
             state.stats.num_sync_all_streams += 1;
         }
         let settled = self.settle_device(state, pool)?;
-        self.release_fixed(state, None, &settled)?;
+        let released = self.release_fixed(state, None, &settled)?;
+        state.note_emptied(released);
         self.unmap_idle(state, None, settled.tick, |state, of| {
             settled.allows(state, of)
         })?;
