@@ -103,6 +103,8 @@ pub(super) struct State {
     pub stale: usize,
     /// How far streams have come: what may be unmapped without waiting.
     pub fences: Fences,
+    /// Bytes of the device, as of the last reservation of addresses.
+    pub total: usize,
     /// The driver had no physical memory when it was last asked.
     pub device_full: bool,
     /// The most bytes active at once, as of the last time memory was mapped.
@@ -180,6 +182,7 @@ impl State {
             tick: 0,
             leaving: 0,
             emptied: 0,
+            total: 0,
         }
     }
 

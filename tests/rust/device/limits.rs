@@ -222,3 +222,27 @@ fn whatever_a_driver_gives_as_a_reason_idle_memory_is_returned_before_it_is_told
     assert_eq!(driver.held(0), (0, 0), "all that was idle");
     device.check_consistency().expect("consistent");
 }
+
+#[test]
+fn virtual_segments_use_all_of_a_device_that_is_little_larger_than_what_is_needed() {
+    // What the device holds after half of 10,000 MiB was given back in pieces and 4,000 MiB are needed in one.
+    let held = |capacity: usize, share: f64| {
+        let (driver, device) = device_with(capacity, "expandable_segments:True");
+        device.set_memory_fraction(share).expect("valid");
+        let blocks: Vec<_> = (0..125)
+            .map(|_| device.allocate(80 * MIB - 4096, S0).expect("fits"))
+            .collect();
+        for addr in blocks.iter().step_by(2) {
+            device.deallocate(*addr);
+        }
+        device.allocate(4000 * MIB, S0).expect("fits");
+        device.check_consistency().expect("consistent");
+        driver.held_virtual(0).0 * 8
+    };
+    let roomy = held(64 * GIB, 1.0);
+    assert!((10_000..10_310).contains(&roomy), "{roomy} MiB");
+    for (capacity, share) in [(11_000 * MIB, 1.0), (22_000 * MIB, 0.5)] {
+        let near = held(capacity, share);
+        assert!((10_900..=11_000).contains(&near), "{near} MiB");
+    }
+}

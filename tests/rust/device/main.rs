@@ -40,10 +40,13 @@ fn device_with(capacity: usize, config: &str) -> (Arc<FakeDriver>, DeviceAllocat
     (driver, device)
 }
 
-/// A device with virtual segments, where a handle can be mapped at one address only.
+/// A device with virtual segments in pages of 8 MiB, where a handle can be mapped at one address only.
 fn device_without_aliasing(capacity: usize) -> (Arc<FakeDriver>, DeviceAllocator) {
-    let (driver, device) = device_with(capacity, "expandable_segments:True");
+    let driver = Arc::new(FakeDriver::new(capacity));
     driver.refuse_aliasing();
+    let mut settings = Settings::parse("expandable_segments:True").expect("valid settings");
+    settings.segment_size = 8 * MIB;
+    let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
     (driver, device)
 }
 

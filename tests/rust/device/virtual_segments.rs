@@ -294,3 +294,17 @@ fn memory_that_moves_widens_the_hole_it_leaves() {
     assert_eq!(from_cache(48), held[3] + 16 * MIB);
     device.check_consistency().expect("consistent");
 }
+
+#[test]
+fn pages_are_larger_where_each_has_one_address() {
+    for (refused, page) in [(false, 8 * MIB), (true, 10 * MIB)] {
+        let (driver, device) = device_with(256 * MIB, "expandable_segments:True");
+        if refused {
+            driver.refuse_aliasing();
+        }
+        let addr = device.allocate(64 * MIB, S0).expect("fits");
+        let pages = device.pages_under(addr).expect("virtual");
+        assert_eq!(pages.page_size, page);
+        device.check_consistency().expect("consistent");
+    }
+}
