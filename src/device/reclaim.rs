@@ -56,8 +56,7 @@ impl DeviceAllocator {
             state.stats.num_sync_all_streams += 1;
         }
         let settled = self.settle_device(state, pool)?;
-        let released = self.release_fixed(state, None, &settled)?;
-        state.note_emptied(released);
+        self.release_fixed(state, None, &settled)?;
         self.unmap_idle(state, None, settled.tick, |state, of| {
             settled.allows(state, of)
         })?;

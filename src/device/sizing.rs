@@ -23,18 +23,8 @@ const MOST: usize = 1 << 30;
 const TIMES: usize = 24;
 /// Once memory was short this often, the rest of a large segment would be missing elsewhere.
 const RETRIES: i64 = 8;
-/// Once the client has emptied the cache this often of as much as [`FROM`], each phase of the program is to return what
-/// it had: a segment larger than requested is seldom idle as a whole. Not the first time: many programs empty the cache
-/// once they have loaded their weights. (On a made-up program of reinforcement learning the least was 1.051, and is 1.032 with this, 1.027
-/// with exact segments from the start.)
-const EMPTIED: u32 = 2;
 
 impl State {
-    /// The client emptied the cache, and so many bytes of fixed segments went back.
-    pub(super) fn note_emptied(&mut self, released: usize) {
-        self.emptied = self.emptied.saturating_add(u32::from(released >= FROM));
-    }
-
     /// The size to try for a new segment; `size` is what the request needs at least.
     pub(super) fn ample_segment(&self, request: &Request, size: usize) -> usize {
         let list = &self.lists[self.lists.fixed_beside(request.list)];
@@ -45,7 +35,6 @@ impl State {
             || held < FROM
             || self.device_full
             || self.stats.num_alloc_retries >= RETRIES
-            || self.emptied >= EMPTIED
             || self.settings.tunes_fixed_segments()
             || self.settings.skipped_rungs.has(Rung::AmpleSegments);
         // Half as much again must be free, in pieces.

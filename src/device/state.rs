@@ -116,8 +116,6 @@ pub(super) struct State {
     pub tick: u64,
     /// Bytes that threads are giving back to the driver right now.
     pub leaving: usize,
-    /// Times the client emptied the cache of much memory in fixed segments.
-    pub emptied: u32,
 }
 
 /// A request on its way through the allocator.
@@ -181,7 +179,6 @@ impl State {
             detached: 0,
             tick: 0,
             leaving: 0,
-            emptied: 0,
             total: 0,
         }
     }

@@ -116,18 +116,13 @@ fn empty_cache_returns_idle_segments_and_waits_for_events() {
 fn large_segments_grow_with_what_is_held_in_pieces_unless_told_otherwise() {
     use npualloc::config::SkippedRungs;
     // What a request of 30 MiB makes the device hold more, when of 210 blocks of 20 MiB every `nth` is free.
-    let grown_after = |phases: usize, skipped: &str, config: &str, nth: usize| {
+    let grown = |skipped: &str, config: &str, nth: usize| {
         let driver = Arc::new(FakeDriver::new(8 * GIB));
         let mut settings = Settings::parse(config).expect("valid");
         settings.skipped_rungs =
             SkippedRungs::from_environment(|_| Some(skipped.to_owned())).expect("known");
         let device =
             DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 0).expect("device");
-        for _ in 0..phases {
-            let weights = device.allocate(5 * GIB, S0).expect("room");
-            device.deallocate(weights);
-            device.empty_cache(MempoolId::DEFAULT).expect("works");
-        }
         let blocks: Vec<_> = (0..210)
             .map(|_| device.allocate(20 * MIB, S0).expect("room"))
             .collect();
@@ -139,16 +134,12 @@ fn large_segments_grow_with_what_is_held_in_pieces_unless_told_otherwise() {
         device.check_consistency().expect("consistent");
         driver.held(0).1 - 4200 * MIB
     };
-    let grown = |skipped: &str, config: &str, nth: usize| grown_after(0, skipped, config, nth);
     // 1/14 of 4,200 MiB is 300.
     assert_eq!(grown("", "", 10), 300 * MIB);
     // Not much is free: 40 MiB.
     assert_eq!(grown("", "", 105), 30 * MIB);
     assert_eq!(grown("ample_segments", "", 10), 30 * MIB);
     assert_eq!(grown("", "max_split_size_mb:256", 10), 30 * MIB);
-    // A cache that is emptied once was filled while the program began; after that, it has phases.
-    assert_eq!(grown_after(1, "", "", 10), 300 * MIB);
-    assert_eq!(grown_after(2, "", "", 10), 30 * MIB);
 }
 
 #[test]
