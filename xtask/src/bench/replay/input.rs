@@ -9,6 +9,8 @@ use anyhow::{Context, Result, ensure};
 use npualloc_replay::synthetic;
 use npualloc_replay::trace::{Event, Trace};
 
+use crate::process::say;
+
 /// Of all streams, in the binary form.
 const EVERY_STREAM: u16 = 0xFFFF;
 /// A device that traces which name none were recorded on, bytes.
@@ -60,6 +62,13 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<(String, Trace)>> {
                 "two traces are called {name}; the figures could not be told apart"
             );
             let trace = Trace::read(path)?;
+            if trace.torn {
+                say(&format!(
+                    "{}: the file was cut; the {} events before that are replayed",
+                    path.display(),
+                    trace.events.len()
+                ));
+            }
             ensure!(
                 trace.peak_live > 0,
                 "{}: the trace allocates nothing",
