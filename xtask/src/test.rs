@@ -111,6 +111,8 @@ fn rust(project: &Project, rest: &[OsString], summary: &mut Summary) -> Result<(
         "warnings",
     ];
     summary.run("clippy", &mut cargo(&lint), |_| false)?;
+    summary.run("clippy, fuzz", &mut fuzz::lint(project), |_| false)?;
+    summary.run("clippy, models", &mut models::lint(project), |_| false)?;
     // Libraries only: the command-line tool has the core's name.
     let mut docs = cargo(&["doc", "--workspace", "--lib", "--no-deps", "--quiet"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
@@ -165,16 +167,17 @@ fn dependencies(project: &Project, summary: &mut Summary) -> Result<()> {
             return Ok(());
         }
     };
-    for (name, verdict) in [
-        (POLICY, deny::policy(project, &program)?),
-        (
-            "cargo deny, advisories",
-            deny::advisories(project, &program)?,
-        ),
-    ] {
-        match verdict {
-            Verdict::Ok(text) | Verdict::Skipped(text) => summary.add(name, true, vec![text]),
-            Verdict::Failed(lines) => summary.add(name, false, lines),
+    for workspace in &deny::WORKSPACES {
+        let policy = deny::policy(project, &program, workspace)?;
+        let advisories = deny::advisories(project, &program, workspace)?;
+        for (name, verdict) in [(POLICY, policy), ("cargo deny, advisories", advisories)] {
+            let name = workspace.named(name);
+            match verdict {
+                Verdict::Ok(text) | Verdict::Skipped(text) => {
+                    summary.add(&name, true, vec![text]);
+                }
+                Verdict::Failed(lines) => summary.add(&name, false, lines),
+            }
         }
     }
     Ok(())
