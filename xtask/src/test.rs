@@ -24,6 +24,7 @@ use crate::python::Python;
 use crate::summary::Summary;
 
 pub fn main(arguments: &TestArgs) -> Result<ExitCode> {
+    arguments.check()?;
     let project = Project::locate()?;
     let suites = match arguments.suite {
         Some(suite) => vec![suite],
@@ -45,7 +46,7 @@ pub fn main(arguments: &TestArgs) -> Result<ExitCode> {
             Suite::Python => each_torch(arguments, |torch| {
                 python(&project, torch, arguments, &mut summary)
             })
-            .and_then(|()| wheel(&project, arguments, arguments.torch.clone(), &mut summary))
+            .and_then(|()| wheel(&project, arguments, arguments.versions(), &mut summary))
             .and_then(|()| documents(&project, arguments, false, &mut summary)),
             Suite::Docs => {
                 let versions = package::VERSIONS.map(str::to_owned).into();
@@ -73,11 +74,9 @@ pub fn deny_main() -> Result<ExitCode> {
 
 /// Runs a suite with each version that was asked for.
 fn each_torch(arguments: &TestArgs, mut run: impl FnMut(&Torch) -> Result<()>) -> Result<()> {
-    arguments.torch.iter().try_for_each(|version| {
-        let torch = Torch {
-            torch: version.clone(),
-        };
-        run(&torch).with_context(|| format!("with torch {version}"))
+    arguments.versions().into_iter().try_for_each(|version| {
+        let torch = Torch { torch: version };
+        run(&torch).with_context(|| format!("with torch {}", torch.torch))
     })
 }
 
