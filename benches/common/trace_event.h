@@ -9,7 +9,8 @@ struct TraceEvent {
   std::uint64_t bytes;
   std::uint32_t id;
   std::uint16_t stream;
-  // 'a', 'f', 'u', 's' or 'e' as in the text.
+  // 'a', 'f', 'u', 's' or 'e' as in the text; 't': a request that failed in the recorded run, which
+  // the program caught; its block, if there is one, is freed at once.
   std::uint16_t kind;
 };
 static_assert(sizeof(TraceEvent) == 16);

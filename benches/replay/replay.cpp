@@ -75,10 +75,10 @@ class Replay {
       }
       observe(at);
     }
+    account();
     // What happened since the last sample, and where memory ran out.
     if (out_of_memory) take_in();
     if (taken_ > 0 || samples_.empty()) end_sample(at);
-    account();
     const std::uint64_t end_ns = sim_.now();
     return report(out_of_memory ? static_cast<std::int64_t>(at) : -1, counts_ - start,
                   end_ns - start_ns);
@@ -102,6 +102,9 @@ class Replay {
         if (block.addr != nullptr) sim_.launch(handle, block.addr, block.bytes);
         break;
       }
+      case 't':
+        try_request(event);
+        break;
       case 'f': {
         Block& block = blocks_.at(event.id);
         live_ -= block.bytes;
@@ -139,6 +142,22 @@ class Replay {
       default:
         throw std::runtime_error("unknown event in a trace");
     }
+  }
+
+  // The program goes on without the memory: it is never part of what is alive.
+  void try_request(const TraceEvent& event) {
+    void* handle = handles_.at(event.stream);
+    void* addr = nullptr;
+    try {
+      addr = allocator().raw_alloc_with_stream(event.bytes, handle);
+    } catch (const c10::OutOfMemoryError&) {
+      return;
+    }
+    if (addr == nullptr) return;
+    // As of any block: one for its allocation, one for its free.
+    sim_.launch(handle, addr, event.bytes);
+    sim_.launch(handle, addr, event.bytes);
+    allocator().raw_delete(addr);
   }
 
   // What `after` is given from now on starts when `before` has done what it was given so far.
@@ -186,6 +205,8 @@ class Replay {
     const Memory now = sim_.memory();
     const CallCounts counts = sim_.calls();
     if (now.peak_used > seen_.peak_used) {
+      // A refused request may have held more for a moment.
+      sample_.reserved = std::max(sample_.reserved, now.peak_used - base_);
       const CallCounts delta = counts - counts_;
       growth_ += delta[kMalloc];
       growth_ += delta[kMallocPhysical];

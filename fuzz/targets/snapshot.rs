@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use npualloc_replay::trace::Event;
 
-#[allow(dead_code)]
+#[allow(dead_code, unused_imports)]
 #[path = "../../crates/npualloc-cli/src/pickle/mod.rs"]
 mod pickle;
 #[allow(dead_code)]

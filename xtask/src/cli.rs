@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::BenchArgs;
@@ -147,14 +148,43 @@ pub struct TestArgs {
     pub suite: Option<Suite>,
 
     /// Versions of torch and torch-npu, from PyPI, to build the C++ parts for and to run the
-    /// Python tests with, one after another: `--torch 2.13.0,2.14.0`
-    #[arg(long, value_name = "VERSION", default_value = DEFAULT_TORCH, value_delimiter = ',',
-          value_parser = torch_version)]
-    pub torch: Vec<String>,
+    /// Python tests with, one after another: `--torch 2.13.0,2.14.0` [default: 2.14.0]
+    #[arg(long, value_name = "VERSION", value_delimiter = ',', value_parser = torch_version)]
+    torch: Vec<String>,
 
     /// Arguments for the runner of the suite (cargo test, ctest or pytest)
     #[arg(last = true, requires = "suite")]
     pub rest: Vec<OsString>,
+}
+
+impl TestArgs {
+    /// The versions of torch asked for.
+    pub fn versions(&self) -> Vec<String> {
+        match self.torch.as_slice() {
+            [] => vec![DEFAULT_TORCH.to_owned()],
+            asked => asked.to_vec(),
+        }
+    }
+
+    /// Refuses what the suite would leave out of account.
+    ///
+    /// # Errors
+    /// Names the argument.
+    pub fn check(&self) -> Result<()> {
+        let asked = !self.torch.is_empty();
+        match self.suite {
+            Some(Suite::Rust) if asked => bail!("--torch has no effect on `test rust`"),
+            Some(Suite::Docs) if asked => {
+                bail!(
+                    "--torch has no effect on `test docs`, which tests the wheel with each version it is for"
+                )
+            }
+            Some(Suite::Docs) if !self.rest.is_empty() => {
+                bail!("`test docs` has no runner to hand arguments to")
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -301,7 +331,7 @@ pub enum Allocator {
     Npualloc,
 }
 
-fn torch_version(text: &str) -> Result<String, String> {
+fn torch_version(text: &str) -> std::result::Result<String, String> {
     let plain = text.split('.').count() == 3
         && text
             .split('.')
@@ -310,5 +340,62 @@ fn torch_version(text: &str) -> Result<String, String> {
         Ok(text.to_owned())
     } else {
         Err("expected a version like 2.14.0".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::{Cli, Command, DEFAULT_TORCH, TestArgs};
+
+    fn test_args(words: &[&str]) -> TestArgs {
+        let words = ["xtask", "test"].iter().chain(words);
+        match Cli::try_parse_from(words).expect("arguments").command {
+            Command::Test(arguments) => arguments,
+            _ => panic!("another command"),
+        }
+    }
+
+    #[test]
+    fn the_commands_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn versions_are_refused_where_they_have_no_effect() {
+        for suite in ["rust", "docs"] {
+            let error = test_args(&[suite, "--torch", "2.13.0"]).check();
+            assert!(error.unwrap_err().to_string().contains("--torch"));
+            assert!(test_args(&[suite]).check().is_ok());
+        }
+        assert!(test_args(&["docs", "--", "-k", "x"]).check().is_err());
+        for words in [&["cpp"][..], &["python"], &[]] {
+            let both = [words, &["--torch", "2.13.0,2.14.0"]].concat();
+            assert!(test_args(&both).check().is_ok());
+            assert_eq!(test_args(&both).versions(), ["2.13.0", "2.14.0"]);
+            assert_eq!(test_args(words).versions(), [DEFAULT_TORCH]);
+        }
+    }
+
+    #[test]
+    fn the_check_of_a_benchmark_takes_no_options_of_the_benchmark() {
+        let check = ["xtask", "bench", "replay", "--check"];
+        for more in [
+            &["--jobs", "2"][..],
+            &["--output", "x"],
+            &["--markdown"],
+            &["--task-queue"],
+            &["--no-search"],
+            &["x.gz"],
+        ] {
+            let words = check.iter().chain(more);
+            let Err(error) = Cli::try_parse_from(words) else {
+                panic!("{more:?} was taken");
+            };
+            assert!(error.to_string().contains("cannot be used with"), "{error}");
+        }
+        let words = check.iter().chain(&["--torch", "2.13.0"]);
+        assert!(Cli::try_parse_from(words).is_ok());
     }
 }

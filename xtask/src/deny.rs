@@ -19,6 +19,41 @@ const NO_DATABASE: &[&str] = &[
     "failed to load advisory",
 ];
 
+/// A workspace, and what of `deny.toml` may go unused in it: what others alone have is there too.
+pub struct Workspace {
+    manifest: &'static str,
+    unused: &'static [&'static str],
+}
+
+/// Each has a `Cargo.lock` of its own.
+pub const WORKSPACES: [Workspace; 3] = [
+    Workspace {
+        manifest: "Cargo.toml",
+        unused: &["license-exception-not-encountered"],
+    },
+    Workspace {
+        manifest: "fuzz/Cargo.toml",
+        unused: &["license-not-encountered"],
+    },
+    Workspace {
+        manifest: "models/Cargo.toml",
+        unused: &[
+            "license-not-encountered",
+            "license-exception-not-encountered",
+        ],
+    },
+];
+
+impl Workspace {
+    /// As `name`, with its directory unless it is the main one.
+    pub fn named(&self, name: &str) -> String {
+        match self.manifest.strip_suffix("/Cargo.toml") {
+            Some(directory) => format!("{name}, {directory}"),
+            None => name.to_owned(),
+        }
+    }
+}
+
 /// What came of one of its checks.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -42,33 +77,35 @@ pub fn find(project: &Project) -> Result<PathBuf> {
 ///
 /// # Errors
 /// When the program can't be run.
-pub fn policy(project: &Project, program: &PathBuf) -> Result<Verdict> {
+pub fn policy(project: &Project, program: &PathBuf, of: &Workspace) -> Result<Verdict> {
     let kinds = ["licenses", "bans", "sources"];
-    Ok(judge(run(project, program, &kinds)?, &kinds))
+    Ok(judge(run(project, program, of, &kinds)?, &kinds))
 }
 
 /// Known vulnerabilities and withdrawn versions; skipped where their list can't be had.
 ///
 /// # Errors
 /// When the program can't be run.
-pub fn advisories(project: &Project, program: &PathBuf) -> Result<Verdict> {
+pub fn advisories(project: &Project, program: &PathBuf, of: &Workspace) -> Result<Verdict> {
     Ok(judge(
-        run(project, program, &["advisories"])?,
+        run(project, program, of, &["advisories"])?,
         &["advisories"],
     ))
 }
 
-fn run(project: &Project, program: &PathBuf, kinds: &[&str]) -> Result<(bool, Vec<String>)> {
+fn run(
+    project: &Project,
+    program: &PathBuf,
+    of: &Workspace,
+    kinds: &[&str],
+) -> Result<(bool, Vec<String>)> {
     let mut command = Command::new(program);
     command
         .current_dir(&project.root)
-        .args([
-            "--workspace",
-            "--color",
-            "never",
-            "check",
-            "--hide-inclusion-graph",
-        ])
+        .args(["--workspace", "--manifest-path", of.manifest])
+        .args(["--config", "deny.toml", "--color", "never"])
+        .args(["check", "--hide-inclusion-graph"])
+        .args(of.unused.iter().flat_map(|lint| ["--allow", lint]))
         .args(kinds);
     process::say(&process::display(&command));
     let mut said = Vec::new();

@@ -106,16 +106,26 @@ pub fn soak(arguments: &SoakArgs) -> Result<ExitCode> {
 fn build(project: &Project) -> Result<PathBuf> {
     apt::ensure(&[Need::Cxx])?;
     say("building the fuzz targets");
-    let target_dir = project.target.join("fuzz");
-    let mut cargo = Command::new(Project::cargo());
-    cargo
-        .args(["build", "--release", "--target", TRIPLE, "--manifest-path"])
+    process::check(&mut cargo_on_targets(project, "build"))?;
+    Ok(project.target.join("fuzz").join(TRIPLE).join("release"))
+}
+
+/// Clippy on the targets, as they are built: what is compiled for the one serves the other.
+pub fn lint(project: &Project) -> Command {
+    let mut command = cargo_on_targets(project, "clippy");
+    command.args(["--", "-D", "warnings"]);
+    command
+}
+
+fn cargo_on_targets(project: &Project, verb: &str) -> Command {
+    let mut command = Command::new(Project::cargo());
+    command
+        .args([verb, "--release", "--target", TRIPLE, "--manifest-path"])
         .arg(project.root.join("fuzz/Cargo.toml"))
         // As a variable for the sake of the bridge's headers, see `models`.
-        .env("CARGO_TARGET_DIR", &target_dir)
+        .env("CARGO_TARGET_DIR", project.target.join("fuzz"))
         .env("RUSTFLAGS", INSTRUMENT);
-    process::check(&mut cargo)?;
-    Ok(target_dir.join(TRIPLE).join("release"))
+    command
 }
 
 /// Runs a target on what it has collected and on the seeds: the figures, or what was found.

@@ -25,19 +25,13 @@ pub fn main(arguments: &ModelsArgs) -> Result<ExitCode> {
 /// whether all is well.
 pub fn run(project: &Project, preemptions: Option<u32>) -> Result<(Vec<String>, bool)> {
     apt::ensure(&[Need::Cxx])?;
-    let mut cargo = Command::new(Project::cargo());
-    cargo
-        .current_dir(&project.root)
-        .args(["test", "--manifest-path", "models/Cargo.toml"])
-        // Not as an option: the bridge's headers would go to the directory that the variable names, where other
-        // versions of them belong.
-        .env("CARGO_TARGET_DIR", project.target.join("models"))
-        .args(["--", "--nocapture"]);
+    let mut command = cargo_on_models(project, "test");
+    command.args(["--", "--nocapture"]);
     if let Some(preemptions) = preemptions {
-        cargo.env("MODEL_PREEMPTIONS", preemptions.to_string());
+        command.env("MODEL_PREEMPTIONS", preemptions.to_string());
     }
     let mut lines = Vec::new();
-    let success = process::lines(&mut cargo, |line| {
+    let success = process::lines(&mut command, |line| {
         process::echo(line);
         // The name of a test may stand before it.
         let told = line.rsplit(" ... ").next().unwrap_or(line);
@@ -46,4 +40,22 @@ pub fn run(project: &Project, preemptions: Option<u32>) -> Result<(Vec<String>, 
         }
     })?;
     Ok((lines, success))
+}
+
+/// Clippy on the models. The core's own tests are left out: they are not for loom.
+pub fn lint(project: &Project) -> Command {
+    let mut command = cargo_on_models(project, "clippy");
+    command.args(["--tests", "--", "-D", "warnings"]);
+    command
+}
+
+fn cargo_on_models(project: &Project, verb: &str) -> Command {
+    let mut command = Command::new(Project::cargo());
+    command
+        .current_dir(&project.root)
+        .args([verb, "--manifest-path", "models/Cargo.toml"])
+        // Not as an option: the bridge's headers would go to the directory that the variable names, where other
+        // versions of them belong.
+        .env("CARGO_TARGET_DIR", project.target.join("models"));
+    command
 }

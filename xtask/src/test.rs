@@ -24,6 +24,7 @@ use crate::python::Python;
 use crate::summary::Summary;
 
 pub fn main(arguments: &TestArgs) -> Result<ExitCode> {
+    arguments.check()?;
     let project = Project::locate()?;
     let suites = match arguments.suite {
         Some(suite) => vec![suite],
@@ -45,7 +46,7 @@ pub fn main(arguments: &TestArgs) -> Result<ExitCode> {
             Suite::Python => each_torch(arguments, |torch| {
                 python(&project, torch, arguments, &mut summary)
             })
-            .and_then(|()| wheel(&project, arguments, arguments.torch.clone(), &mut summary))
+            .and_then(|()| wheel(&project, arguments, arguments.versions(), &mut summary))
             .and_then(|()| documents(&project, arguments, false, &mut summary)),
             Suite::Docs => {
                 let versions = package::VERSIONS.map(str::to_owned).into();
@@ -73,11 +74,9 @@ pub fn deny_main() -> Result<ExitCode> {
 
 /// Runs a suite with each version that was asked for.
 fn each_torch(arguments: &TestArgs, mut run: impl FnMut(&Torch) -> Result<()>) -> Result<()> {
-    arguments.torch.iter().try_for_each(|version| {
-        let torch = Torch {
-            torch: version.clone(),
-        };
-        run(&torch).with_context(|| format!("with torch {version}"))
+    arguments.versions().into_iter().try_for_each(|version| {
+        let torch = Torch { torch: version };
+        run(&torch).with_context(|| format!("with torch {}", torch.torch))
     })
 }
 
@@ -111,6 +110,8 @@ fn rust(project: &Project, rest: &[OsString], summary: &mut Summary) -> Result<(
         "warnings",
     ];
     summary.run("clippy", &mut cargo(&lint), |_| false)?;
+    summary.run("clippy, fuzz", &mut fuzz::lint(project), |_| false)?;
+    summary.run("clippy, models", &mut models::lint(project), |_| false)?;
     // Libraries only: the command-line tool has the core's name.
     let mut docs = cargo(&["doc", "--workspace", "--lib", "--no-deps", "--quiet"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
@@ -165,16 +166,17 @@ fn dependencies(project: &Project, summary: &mut Summary) -> Result<()> {
             return Ok(());
         }
     };
-    for (name, verdict) in [
-        (POLICY, deny::policy(project, &program)?),
-        (
-            "cargo deny, advisories",
-            deny::advisories(project, &program)?,
-        ),
-    ] {
-        match verdict {
-            Verdict::Ok(text) | Verdict::Skipped(text) => summary.add(name, true, vec![text]),
-            Verdict::Failed(lines) => summary.add(name, false, lines),
+    for workspace in &deny::WORKSPACES {
+        let policy = deny::policy(project, &program, workspace)?;
+        let advisories = deny::advisories(project, &program, workspace)?;
+        for (name, verdict) in [(POLICY, policy), ("cargo deny, advisories", advisories)] {
+            let name = workspace.named(name);
+            match verdict {
+                Verdict::Ok(text) | Verdict::Skipped(text) => {
+                    summary.add(&name, true, vec![text]);
+                }
+                Verdict::Failed(lines) => summary.add(&name, false, lines),
+            }
         }
     }
     Ok(())

@@ -45,6 +45,13 @@ impl Recording {
                 });
             }
             let mut trace = Trace::read_from(path, input)?;
+            if trace.torn {
+                eprintln!(
+                    "warning: {}: the file was cut; the {} events before that are read",
+                    path.display(),
+                    trace.events.len()
+                );
+            }
             Self {
                 stacks: std::mem::take(&mut trace.stacks),
                 stack_of: std::mem::take(&mut trace.stack_of),

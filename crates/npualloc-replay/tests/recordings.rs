@@ -63,17 +63,42 @@ fn a_failed_request_is_read_as_one_whatever_its_size() {
 const CHILD: &str = "NPUALLOC_TEST_RECORDING";
 
 /// Sizes that compress badly.
-fn record(path: &Path) {
-    let recorder = Recorder::start(path, 0, 0).expect("started");
+fn pairs(recorder: &Recorder, count: usize) {
     let mut random = 1u64;
-    for addr in 1..200_000 {
+    for addr in 1..count {
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
         recorder.allocated(addr, &request((random >> 30) as usize), || 0);
         recorder.freed(addr);
     }
+}
+
+fn record(path: &Path) {
+    let recorder = Recorder::start(path, 0, 0).expect("started");
+    pairs(&recorder, 200_000);
     assert!(recorder.finish().is_err());
+}
+
+#[test]
+fn a_recording_that_is_cut_anywhere_is_read_up_to_there() {
+    let place = Place::new("cut");
+    let path = place.0.join("t.gz");
+    let recorder = Recorder::start(&path, 0, 0).expect("started");
+    pairs(&recorder, 20_000);
+    recorder.finish().expect("written");
+    let file = std::fs::read(&path).expect("there");
+    let whole = Trace::read(&path).expect("a good trace");
+    let mut before = 0;
+    for end in (100..file.len()).step_by(4999).chain([file.len() - 1]) {
+        let trace = Trace::read_from(&path, &file[..end]).expect("a trace");
+        let events = trace.events.len();
+        assert!(trace.torn && events >= before, "{end}");
+        assert_eq!(trace.events, whole.events[..events], "{end}");
+        before = events;
+    }
+    // All of it but the checksum.
+    assert_eq!(before, whole.events.len());
 }
 
 /// A limit of the process stands for a full disk.

@@ -146,3 +146,26 @@ fn advice_is_a_line_to_paste_and_holds_what_it_promises() {
         "{times:?}"
     );
 }
+
+/// As a recording is whose process was killed.
+#[test]
+fn a_compressed_trace_that_was_cut_is_read_up_to_there() {
+    let files = Files::new();
+    let whole = gzip(growing().as_bytes());
+    let path = files.write("cut.gz", &whole[..whole.len() / 2]);
+    let output = npualloc()
+        .args(["--json", "replay"])
+        .arg(&path)
+        .output()
+        .expect("it runs");
+    assert!(output.status.success());
+    let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let events = result["events"].as_u64().expect("a number");
+    assert!(events > 100 && events < growing().lines().count() as u64 - 2);
+    let errors = String::from_utf8(output.stderr).expect("text");
+    let expected = format!(
+        "warning: {}: the file was cut; the {events} events before that are read\n",
+        path.display()
+    );
+    assert_eq!(errors, expected);
+}

@@ -19,6 +19,7 @@
 //! A request that failed in the recorded run is three lines in a row: the marker
 //! `m out of memory: <bytes> bytes`, its allocation, and its free. See [`Trace::failed`].
 
+mod members;
 mod parser;
 #[cfg(test)]
 mod tests;
@@ -27,7 +28,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use flate2::read::MultiGzDecoder;
+use members::Members;
 use parser::Parser;
 
 /// First byte of a gzip file, and of no text. A pipe may give no second one yet.
@@ -115,6 +116,9 @@ pub struct Trace {
     /// Blocks, in order, that the recorded run asked for and did not get. Each is freed by the event after
     /// its allocation.
     pub failed: Vec<u32>,
+    /// Whether the compressed file was cut in the middle, as when the process that wrote it was killed. What
+    /// is here came before that.
+    pub torn: bool,
 }
 
 /// Why a trace could not be read.
@@ -166,14 +170,15 @@ impl Trace {
         Self::read_from(path, BufReader::new(File::open(path).map_err(io)?))
     }
 
-    /// Reads a trace, compressed or not; `path` is named in errors.
+    /// Reads a trace, compressed or not; `path` is named in errors. Of a compressed one that was cut, what came
+    /// before is read: see [`Trace::torn`].
     pub fn read_from(path: &Path, mut input: impl BufRead) -> Result<Self, TraceError> {
         let begin = input.fill_buf().map_err(|error| TraceError::Io {
             path: path.to_owned(),
             error,
         })?;
         if begin.starts_with(&[GZIP_MAGIC]) {
-            Self::parse(path, BufReader::new(MultiGzDecoder::new(input)))
+            Self::parse(path, BufReader::new(Members::new(input)))
         } else {
             Self::parse(path, input)
         }
@@ -186,19 +191,27 @@ impl Trace {
         let mut number = 0;
         loop {
             text.clear();
-            let read = (&mut input)
-                .take(MAX_LINE)
-                .read_until(b'\n', &mut text)
-                .map_err(|error| match error.kind() {
-                    ErrorKind::UnexpectedEof => TraceError::Truncated {
+            let read = (&mut input).take(MAX_LINE).read_until(b'\n', &mut text);
+            let read = match read {
+                Ok(read) => read,
+                // The line that was being read is cut too.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof && number > 0 => {
+                    parser.tear();
+                    break;
+                }
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                    return Err(TraceError::Truncated {
                         path: path.to_owned(),
                         line: number,
-                    },
-                    _ => TraceError::Io {
+                    });
+                }
+                Err(error) => {
+                    return Err(TraceError::Io {
                         path: path.to_owned(),
                         error,
-                    },
-                })?;
+                    });
+                }
+            };
             if read == 0 {
                 break;
             }

@@ -152,6 +152,21 @@ impl Parser {
         self.push(event)
     }
 
+    /// The file was cut after the last line. A failed request whose free was cut off is left out: it would
+    /// count as alive.
+    pub(super) fn tear(&mut self) {
+        self.trace.torn = true;
+        let Some((at, peak)) = self.announced else {
+            return;
+        };
+        if at + 1 == self.trace.events.len() {
+            self.trace.events.pop();
+            self.trace.blocks -= 1;
+            self.trace.stack_of.truncate(self.trace.blocks as usize);
+            self.trace.peak_live = peak;
+        }
+    }
+
     fn push(&mut self, event: Event) -> Result<(), String> {
         if self.trace.events.len() >= MAX_EVENTS {
             return Err(format!("more than {MAX_EVENTS} events"));

@@ -21,6 +21,12 @@ const EXACT: &str = "# npualloc-trace v1\n# capacity 1073741824\n# workload four
     a 0 67108864 0\na 1 67108864 0\na 2 67108864 0\na 3 67108864 0\n\
     f 0\nf 1\nf 2\nf 3\ns *\na 4 268435456 0\nf 4\n";
 
+/// Requests that failed, which the program caught: one for more than the device has, one that is served.
+const CAUGHT: &str = "# npualloc-trace v1\n# capacity 1073741824\na 0 67108864 0\n\
+    m out of memory: 4294967296 bytes\na 1 4294967296 0\nf 1\n\
+    m out of memory: 134217728 bytes\na 2 134217728 0\nf 2\n\
+    a 3 67108864 0\nf 3\nf 0\n";
+
 /// Blocks that come and go, then the largest: one event more than whole samples of the timeline hold.
 fn tail() -> String {
     let pairs: String = (0..400)
@@ -29,7 +35,7 @@ fn tail() -> String {
     format!("# npualloc-trace v1\n# capacity 1073741824\n{pairs}a 400 67108864 0\n")
 }
 
-/// Replays three small traces in every configuration and returns what to say of it, and what is wrong.
+/// Replays four small traces in every configuration and returns what to say of it, and what is wrong.
 ///
 /// # Errors
 /// When something can't be built or a replay fails.
@@ -41,6 +47,10 @@ pub fn check(project: &Project, python: &Python) -> Result<(String, Vec<String>)
         (
             "exact".to_owned(),
             Trace::parse(Path::new("exact"), EXACT.as_bytes())?,
+        ),
+        (
+            "caught".to_owned(),
+            Trace::parse(Path::new("caught"), CAUGHT.as_bytes())?,
         ),
         (
             "tail".to_owned(),

@@ -9,6 +9,8 @@ use anyhow::{Context, Result, ensure};
 use npualloc_replay::synthetic;
 use npualloc_replay::trace::{Event, Trace};
 
+use crate::process::say;
+
 /// Of all streams, in the binary form.
 const EVERY_STREAM: u16 = 0xFFFF;
 /// A device that traces which name none were recorded on, bytes.
@@ -27,7 +29,7 @@ pub struct Input {
     pub event_count: usize,
     /// Number of streams.
     pub streams: u32,
-    /// Number of allocations.
+    /// Number of allocations, without requests that failed and that the program caught.
     pub allocations: u32,
     /// The most bytes alive at once.
     pub peak_live: u64,
@@ -60,6 +62,13 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<(String, Trace)>> {
                 "two traces are called {name}; the figures could not be told apart"
             );
             let trace = Trace::read(path)?;
+            if trace.torn {
+                say(&format!(
+                    "{}: the file was cut; the {} events before that are replayed",
+                    path.display(),
+                    trace.events.len()
+                ));
+            }
             ensure!(
                 trace.peak_live > 0,
                 "{}: the trace allocates nothing",
@@ -115,7 +124,7 @@ impl Input {
             workload: trace.workload.clone(),
             event_count,
             streams: trace.streams.max(1),
-            allocations: trace.blocks,
+            allocations: trace.blocks - caught(trace).count() as u32,
             peak_live: trace.peak_live,
             ample: capacity.max(trace.peak_live + trace.peak_live / 2),
             events: path,
@@ -123,16 +132,23 @@ impl Input {
     }
 }
 
-/// The events that the other side knows; markers are left out.
+/// The events that the other side knows; markers are left out. A failed request that the program caught is one
+/// event, with its free.
 fn records(trace: &Trace) -> impl Iterator<Item = [u8; 16]> {
     let mut next = 0u32;
+    let mut failed = caught(trace).peekable();
+    let mut freed = None;
     trace.events.iter().filter_map(move |event| {
         Some(match *event {
             // The other side has no private pools: all come from the default one.
             Event::Alloc { bytes, stream, .. } => {
+                let block = next;
                 next += 1;
-                record(bytes, next - 1, stream, b'a')
+                freed = failed.next_if_eq(&block);
+                let kind = if freed.is_some() { b't' } else { b'a' };
+                record(bytes, block, stream, kind)
             }
+            Event::Free { block } if freed == Some(block) => return None,
             Event::Free { block } => record(0, block, 0, b'f'),
             Event::Use { block, stream } => record(0, block, stream, b'u'),
             Event::SyncStream { stream } => record(0, 0, stream, b's'),
@@ -144,6 +160,13 @@ fn records(trace: &Trace) -> impl Iterator<Item = [u8; 16]> {
             }
         })
     })
+}
+
+/// Requests after whose failure the recorded program went on.
+fn caught(trace: &Trace) -> impl Iterator<Item = u32> {
+    let fatal = trace.fatal();
+    let failed = trace.failed.iter().copied();
+    failed.filter(move |block| Some(*block) != fatal)
 }
 
 fn record(bytes: u64, id: u32, stream: u32, kind: u8) -> [u8; 16] {
@@ -174,6 +197,27 @@ mod tests {
         assert_eq!(all[1][12..], [2, 0, b'u', 0]);
         assert_eq!(all[3][12..], [0xFF, 0xFF, b's', 0]);
         assert_eq!(all[4][12..], [1, 0, b's', 0]);
+    }
+
+    #[test]
+    fn a_failed_request_is_tried_unless_the_program_ended_with_it() {
+        let failed = |id| format!("m out of memory: 9 bytes\na {id} 9 1\nf {id}\n");
+        let head = "# npualloc-trace v1\na 0 5 0\n";
+        let kinds = |text: String| -> Vec<(u8, u32)> {
+            let trace = Trace::parse(Path::new("t"), text.as_bytes()).unwrap();
+            let id = |record: &[u8; 16]| u32::from_le_bytes(record[8..12].try_into().unwrap());
+            records(&trace)
+                .map(|record| (record[14], id(&record)))
+                .collect()
+        };
+        assert_eq!(
+            kinds(format!("{head}{}a 2 1 0\nf 2\nf 0\n", failed(1))),
+            [(b'a', 0), (b't', 1), (b'a', 2), (b'f', 2), (b'f', 0)]
+        );
+        assert_eq!(
+            kinds(format!("{head}{}{}f 0\n", failed(1), failed(2))),
+            [(b'a', 0), (b't', 1), (b'a', 2), (b'f', 2), (b'f', 0)]
+        );
     }
 
     #[test]

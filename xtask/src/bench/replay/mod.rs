@@ -61,7 +61,8 @@ pub struct ReplayArgs {
 
     /// Check the benchmark itself instead, on small traces whose figures are known; part of
     /// `cargo xtask test python`
-    #[arg(long, conflicts_with_all = ["traces", "configurations", "no_search"])]
+    #[arg(long, conflicts_with_all = ["traces", "configurations", "no_search", "task_queue",
+          "jobs", "output", "markdown"])]
     pub check: bool,
 
     #[command(flatten)]
