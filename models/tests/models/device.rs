@@ -140,15 +140,16 @@ fn a_cache_of_virtual_segments_is_emptied_while_it_is_used() {
 /// holds what the other lacks for a time.
 fn two_want_pages_that_move(aliasing: bool) {
     every_order(2, move || {
-        let parts = parts(32 * MIB, VIRTUAL);
+        let page = if aliasing { 8 * MIB } else { 10 * MIB };
+        let parts = parts(4 * page, VIRTUAL);
         let (driver, device) = &parts;
         if !aliasing {
             driver.refuse_aliasing();
         }
-        let held = [8, 8, 8, 8].map(|size| device.allocate(size * MIB - 4096, S0).expect("fits"));
+        let held = [0; 4].map(|_| device.allocate(page - 4096, S0).expect("fits"));
         assert!(device.deallocate(held[0]) && device.deallocate(held[2]));
-        let one = on(device, |device| device.allocate(15 * MIB, S0).ok());
-        let other = device.allocate(9 * MIB, S0).ok();
+        let one = on(device, move |device| device.allocate(2 * page - MIB, S0).ok());
+        let other = device.allocate(page + MIB, S0).ok();
         device.check_consistency().expect("consistent");
         let got: Vec<usize> = [joined(one), other].into_iter().flatten().collect();
         assert_eq!(got.len(), 1, "there is room for one of them");
