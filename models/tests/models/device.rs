@@ -148,7 +148,9 @@ fn two_want_pages_that_move(aliasing: bool) {
         }
         let held = [0; 4].map(|_| device.allocate(page - 4096, S0).expect("fits"));
         assert!(device.deallocate(held[0]) && device.deallocate(held[2]));
-        let one = on(device, move |device| device.allocate(2 * page - MIB, S0).ok());
+        let one = on(device, move |device| {
+            device.allocate(2 * page - MIB, S0).ok()
+        });
         let other = device.allocate(page + MIB, S0).ok();
         device.check_consistency().expect("consistent");
         let got: Vec<usize> = [joined(one), other].into_iter().flatten().collect();
