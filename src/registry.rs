@@ -22,7 +22,8 @@ pub struct Registry {
     driver: Arc<dyn Driver>,
     settings: BlockingMutex<Settings>,
     pad: usize,
-    devices: [OnceLock<DeviceAllocator>; MAX_DEVICES],
+    /// As many as there may be. On the heap, so that no thread's stack has to hold them while this is made.
+    devices: Box<[OnceLock<DeviceAllocator>]>,
     count: AtomicI32,
     owners: Owners,
     exiting: AtomicBool,
@@ -55,7 +56,7 @@ impl Registry {
             driver,
             settings: BlockingMutex::new(settings),
             pad,
-            devices: std::array::from_fn(|_| OnceLock::new()),
+            devices: (0..MAX_DEVICES).map(|_| OnceLock::new()).collect(),
             count: AtomicI32::new(0),
             owners: Owners::default(),
             exiting: AtomicBool::new(false),

@@ -92,6 +92,8 @@ impl RawLock {
 pub trait Guarded {
     /// The lock was taken by someone who may look at everything: brings what is late up to date.
     fn entered(&mut self) {}
+    /// It was taken by someone who may look at everything but what is late on purpose.
+    fn entered_keeping(&mut self) {}
     /// Someone looks, for another reason than to serve a request.
     fn seen(&mut self) {}
     /// The lock is about to be given back by someone who may have changed anything.
@@ -111,7 +113,7 @@ impl<T: Guarded> Mutex<T> {
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let mut guard = self.lock_unseen();
-        guard.0.seen();
+        guard.inner.seen();
         guard
     }
 
@@ -120,7 +122,22 @@ impl<T: Guarded> Mutex<T> {
     pub fn lock_unseen(&self) -> MutexGuard<'_, T> {
         let mut inner = self.0.lock();
         inner.entered();
-        MutexGuard(inner)
+        MutexGuard {
+            inner,
+            keeping: false,
+        }
+    }
+
+    /// As [`Self::lock_unseen`], for operations that know what may be late on purpose, until
+    /// [`MutexGuard::catch_up`].
+    #[inline]
+    pub fn lock_keeping(&self) -> MutexGuard<'_, T> {
+        let mut inner = self.0.lock();
+        inner.entered_keeping();
+        MutexGuard {
+            inner,
+            keeping: true,
+        }
     }
 
     /// Takes the lock and nothing else: for operations that know what may be late. None of the calls of
@@ -131,23 +148,39 @@ impl<T: Guarded> Mutex<T> {
     }
 }
 
-/// Access to such a value, all of it up to date.
-pub struct MutexGuard<'a, T: Guarded>(lock_api::MutexGuard<'a, RawLock, T>);
+/// Access to such a value, all of it up to date, or all but what is late on purpose.
+pub struct MutexGuard<'a, T: Guarded> {
+    inner: lock_api::MutexGuard<'a, RawLock, T>,
+    /// Something may be late on purpose.
+    keeping: bool,
+}
 
 impl<T: Guarded> MutexGuard<'_, T> {
     /// Gives the lock back while `call` runs.
     pub fn unlocked<U>(guard: &mut Self, call: impl FnOnce() -> U) -> U {
         guard.leaving();
-        let result = lock_api::MutexGuard::unlocked(&mut guard.0, call);
-        guard.entered();
+        let result = lock_api::MutexGuard::unlocked(&mut guard.inner, call);
+        if guard.keeping {
+            guard.entered_keeping();
+        } else {
+            guard.entered();
+        }
         result
+    }
+
+    /// Brings everything up to date, from now on.
+    #[inline]
+    pub fn catch_up(guard: &mut Self) {
+        if std::mem::take(&mut guard.keeping) {
+            guard.entered();
+        }
     }
 }
 
 impl<T: Guarded> Drop for MutexGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.0.leaving();
+        self.inner.leaving();
     }
 }
 
@@ -156,14 +189,14 @@ impl<T: Guarded> std::ops::Deref for MutexGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        &self.0
+        &self.inner
     }
 }
 
 impl<T: Guarded> std::ops::DerefMut for MutexGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        &mut self.0
+        &mut self.inner
     }
 }
 
@@ -174,12 +207,17 @@ mod tests {
     impl Guarded for u64 {}
     impl Guarded for () {}
 
-    /// How often it was entered and left.
-    struct Counted(u32, u32);
+    /// How often it was entered, left, and entered with something kept.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    struct Counted(u32, u32, u32);
 
     impl Guarded for Counted {
         fn entered(&mut self) {
             self.0 += 1;
+        }
+
+        fn entered_keeping(&mut self) {
+            self.2 += 1;
         }
 
         fn leaving(&mut self) {
@@ -189,17 +227,29 @@ mod tests {
 
     #[test]
     fn every_way_in_and_out_is_told() {
-        let lock = Mutex::new(Counted(0, 0));
+        let lock = Mutex::new(Counted(0, 0, 0));
         let mut guard = lock.lock();
-        assert_eq!((guard.0.0, guard.0.1), (1, 0));
+        assert_eq!(*guard, Counted(1, 0, 0));
         MutexGuard::unlocked(&mut guard, || {
-            let seen = lock.lock_as_is();
-            assert_eq!((seen.0, seen.1), (1, 1));
+            assert_eq!(*lock.lock_as_is(), Counted(1, 1, 0));
         });
-        assert_eq!((guard.0.0, guard.0.1), (2, 1));
+        assert_eq!(*guard, Counted(2, 1, 0));
+        MutexGuard::catch_up(&mut guard);
+        assert_eq!(*guard, Counted(2, 1, 0));
         drop(guard);
-        let seen = lock.lock_as_is();
-        assert_eq!((seen.0, seen.1), (2, 2));
+        assert_eq!(*lock.lock_as_is(), Counted(2, 2, 0));
+    }
+
+    #[test]
+    fn what_is_kept_is_kept_until_it_is_called_for() {
+        let lock = Mutex::new(Counted(0, 0, 0));
+        let mut guard = lock.lock_keeping();
+        MutexGuard::unlocked(&mut guard, || ());
+        assert_eq!(*guard, Counted(0, 1, 2));
+        MutexGuard::catch_up(&mut guard);
+        assert_eq!(*guard, Counted(1, 1, 2));
+        MutexGuard::unlocked(&mut guard, || ());
+        assert_eq!(*guard, Counted(2, 2, 2));
     }
 
     #[test]

@@ -15,8 +15,10 @@ mod free_index;
 mod large_bins;
 mod lazy_array;
 mod ordered_bin;
+mod quick;
 mod size_class;
 
 pub use addr_map::{AddrMap, Place};
 pub use arena::{Block, BlockArena, BlockState, CONTEXT, DAMAGED, NO_USES, OVERSIZE};
 pub use free_index::FreeIndex;
+pub use quick::{Found, QuickLists};

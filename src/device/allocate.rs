@@ -59,7 +59,7 @@ impl DeviceAllocator {
         pool: MempoolId,
         context: Option<Arc<Context>>,
     ) -> Result<usize> {
-        let mut state = self.state.lock_unseen();
+        let mut state = self.state.lock_keeping();
         self.reap_before_allocation(&mut state);
         let pool = match pool {
             MempoolId::DEFAULT => PoolId::DEFAULT,
@@ -75,7 +75,22 @@ impl DeviceAllocator {
             });
         }
         let mut request = state.request(bytes, self.pad, stream, pool);
-        if let Some(id) = state.find(&request) {
+        if pool == PoolId::DEFAULT
+            && context.is_none()
+            && let Some(addr) = state.take_kept(request.list, request.size, request.small, bytes)
+        {
+            self.unlock(state);
+            return Ok(addr);
+        }
+        let mut found = state.find(&request);
+        if found.is_none() {
+            let kept = !state.quick.is_empty();
+            MutexGuard::catch_up(&mut state);
+            if kept {
+                found = state.find(&request);
+            }
+        }
+        if let Some(id) = found {
             let addr = state.hand_out(id, &request, context);
             self.unlock(state);
             return Ok(addr);

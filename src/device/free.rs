@@ -4,11 +4,19 @@ use std::sync::Arc;
 
 use super::DeviceAllocator;
 use super::state::{BlockHandle, State};
-use crate::block::{BlockState, NO_USES};
+use crate::block::{BlockState, NO_USES, Place};
 use crate::driver::StreamToken;
 use crate::history::Context;
 use crate::ids::BlockId;
 use crate::sync::MutexGuard;
+
+impl State {
+    /// The live block at an address; blocks that are kept have entries in the map too.
+    fn find_live(&self, addr: usize) -> Option<(Place, BlockId)> {
+        let found = self.live.find(addr, &self.arena);
+        found.filter(|(_, id)| self.arena[*id].state == BlockState::Live)
+    }
+}
 
 impl DeviceAllocator {
     /// Gives the block at `addr` back; false when it is not a live block of this device.
@@ -19,11 +27,12 @@ impl DeviceAllocator {
 
     /// As [`Self::deallocate`], with the client's context.
     pub fn deallocate_with(&self, addr: usize, context: Option<Arc<Context>>) -> bool {
-        let mut guard = self.state.lock_unseen();
+        let mut guard = self.state.lock_keeping();
         let state = &mut *guard;
-        let Some(id) = state.live.remove(addr, &state.arena) else {
+        let Some((place, id)) = state.find_live(addr) else {
             return false;
         };
+        state.live.remove_at(place);
         self.free_used(guard, id, context);
         true
     }
@@ -63,8 +72,8 @@ impl DeviceAllocator {
     /// Notes that the block at `addr` is used on `stream` too; false when it is not a live block of
     /// this device.
     pub fn record_stream(&self, addr: usize, stream: StreamToken) -> bool {
-        let mut state = self.state.lock_unseen();
-        let Some(id) = state.live.get(addr, &state.arena) else {
+        let mut state = self.state.lock_keeping();
+        let Some((_, id)) = state.find_live(addr) else {
             return false;
         };
         let captured = self.in_capture(&state);

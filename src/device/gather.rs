@@ -30,18 +30,33 @@ impl State {
     pub(super) fn room_to_grow(&self, request: &Request) -> usize {
         let active = self.stats.blocks.active_bytes() as usize + request.size;
         let needed = self.most_active.max(active);
-        let all = self.limit.map_or(self.total, |limit| limit.min(self.total));
-        let slack = match self.settings.expandable_segments {
-            ExpandableSegments::On if needed + needed / NEAR <= all => SLACK,
-            _ => UNASKED_SLACK,
-        };
         let beyond = if request.small {
             needed / SMALL_SHARE
         } else {
             0
         };
-        let target = needed + (needed / slack).max(MIN_SLACK) + beyond;
+        let target = self.target(needed) + beyond;
         target.saturating_sub(self.reserved() + self.growing)
+    }
+
+    /// Bytes to be held at the most, where so many are needed, as long as the device has them.
+    fn target(&self, needed: usize) -> usize {
+        let slack = match self.settings.expandable_segments {
+            ExpandableSegments::On if !self.is_near(needed) => SLACK,
+            _ => UNASKED_SLACK,
+        };
+        needed + (needed / slack).max(MIN_SLACK)
+    }
+
+    /// Whether what is needed comes close to all the memory there is.
+    fn is_near(&self, needed: usize) -> bool {
+        let all = self.limit.map_or(self.total, |limit| limit.min(self.total));
+        needed + needed / NEAR > all
+    }
+
+    /// Whether there is more memory than what is needed and what may be held beyond.
+    pub(super) fn is_ample(&self) -> bool {
+        !self.device_full && !self.is_near(self.most_active)
     }
 
     /// Whether a request takes memory away from elsewhere, as no more is to be obtained.

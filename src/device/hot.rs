@@ -41,6 +41,19 @@ impl Guarded for State {
         if self.last_freed.block.is_some() {
             self.finish_last_free();
         }
+        if !self.quick.is_empty() {
+            self.give_up_quick();
+        }
+    }
+
+    #[inline]
+    fn entered_keeping(&mut self) {
+        if self.bounce.block.is_some() {
+            self.end_bounce();
+        }
+        if self.last_freed.block.is_some() {
+            self.keep_last_freed();
+        }
     }
 
     #[inline]
@@ -58,6 +71,7 @@ impl Guarded for State {
             self.traffic.ask_now();
         }
         self.attention = always || self.events_outstanding();
+        self.settle_quick(!always);
     }
 }
 
@@ -85,13 +99,20 @@ impl DeviceAllocator {
             .of(PoolId::DEFAULT, stream, small, virtual_memory);
         if state.last_freed.block.is_some() {
             let last = &state.arena[state.last_freed.block];
-            if last.size == size
-                && last.list == list
-                && let Some(addr) = state.take_back(list, size, bytes, stream)
-            {
-                return Some(addr);
+            if last.size == size && last.list == list {
+                if state.quick.wants(list, size) {
+                    return Some(state.take_unmerged(small, bytes, stream));
+                }
+                if let Some(addr) = state.take_back(list, size, bytes, stream) {
+                    return Some(addr);
+                }
             }
-            state.finish_last_free();
+            state.keep_last_freed();
+        }
+        if state.quick.is_on()
+            && let Some(addr) = state.take_kept(list, size, small, bytes)
+        {
+            return Some(addr);
         }
         if virtual_memory {
             return state.serve_virtual(bytes, size, stream, list);
@@ -127,7 +148,7 @@ impl DeviceAllocator {
         state.arena.prefetch(prev);
         state.arena.prefetch(next);
         if state.last_freed.block.is_some() {
-            state.finish_last_free();
+            state.keep_last_freed();
         }
         state.note_freed(id);
         state.last_freed = LastFreed { block: id, entry };
@@ -156,7 +177,7 @@ impl State {
             return false;
         }
         if self.last_freed.block.is_some() {
-            self.finish_last_free();
+            self.keep_last_freed();
         }
         self.live.remove_at(place);
         self.retire(id, None);
@@ -167,7 +188,7 @@ impl State {
 
     /// Returns the block freed last to its list.
     #[inline]
-    fn finish_last_free(&mut self) {
+    pub(super) fn finish_last_free(&mut self) {
         let LastFreed { block, entry } = std::mem::replace(&mut self.last_freed, LastFreed::NONE);
         self.live.remove_at(entry);
         let list = self.arena[block].list;

@@ -126,6 +126,7 @@ impl DeviceAllocator {
     pub fn bookkeeping_bytes(&self) -> usize {
         let state = self.state.lock();
         let lists = state.lists.iter().map(|(_, list)| list.free.heap_bytes());
-        state.arena.heap_bytes() + state.live.heap_bytes() + lists.sum::<usize>()
+        let blocks = state.arena.heap_bytes() + state.live.heap_bytes();
+        blocks + state.quick.heap_bytes() + lists.sum::<usize>()
     }
 }

@@ -24,6 +24,7 @@ mod mapping;
 mod pools;
 mod prefetch;
 mod probe;
+mod quick;
 mod reclaim;
 mod report;
 mod segments;

@@ -4,7 +4,7 @@
 use super::bounce::Bounce;
 use super::hot::LastFreed;
 use super::probe::Probe;
-use crate::block::{AddrMap, BlockArena, BlockState};
+use crate::block::{AddrMap, BlockArena, BlockState, QuickLists};
 use crate::config::{ExpandableSegments, Settings};
 use crate::driver::{EventHandle, StreamToken};
 use crate::history::History;
@@ -36,6 +36,14 @@ pub struct BlockHandle {
 pub(super) struct State {
     /// The block whose free is not finished; always finished while a guard of the lock is held.
     pub last_freed: LastFreed,
+    /// Freed blocks that are kept as they are; none while a guard of the lock is held, unless that was taken by
+    /// [`Mutex::lock_keeping`]. Their state is `Pending`, their entries are still in the address map, and all
+    /// statistics have counted them as free.
+    ///
+    /// [`Mutex::lock_keeping`]: crate::sync::Mutex::lock_keeping
+    pub quick: QuickLists,
+    /// The block that was last handed out right after it was freed, as it lay.
+    pub returned: BlockId,
     /// Never there while a guard of the lock is held.
     pub bounce: Bounce,
     /// An allocation has more to do than to take a block: history, events, limits on splits. Brought up
@@ -139,6 +147,8 @@ impl State {
     pub fn new(settings: Settings) -> Self {
         Self {
             last_freed: LastFreed::NONE,
+            quick: QuickLists::default(),
+            returned: BlockId::NONE,
             bounce: Bounce::NONE,
             attention: true,
             arena: BlockArena::default(),

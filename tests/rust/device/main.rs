@@ -9,6 +9,7 @@ mod limits;
 mod meanwhile;
 mod pools;
 mod prefetch;
+mod quick;
 mod records;
 mod sleep;
 mod streams;

@@ -1,0 +1,199 @@
+//! Freed blocks that are kept as they are: nobody sees that they are, and memory is not lost to them.
+
+use crate::*;
+use npualloc::config::DefaultEngine;
+use proptest::prelude::*;
+
+/// A device whose engine the driver decides, as by default.
+fn by_default(capacity: usize, config: &str) -> (Arc<FakeDriver>, DeviceAllocator) {
+    let driver = Arc::new(FakeDriver::new(capacity));
+    let mut settings = Settings::parse(config).expect("valid settings");
+    settings.default_engine = DefaultEngine::Probe;
+    let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
+    (driver, device)
+}
+
+const A: usize = 2 * MIB - 32;
+const B: usize = 3 * MIB - 32;
+
+/// Three blocks side by side of sizes A, B and A, which were asked for a few times; the first two were freed. What else
+/// is live is much more.
+fn two_freed(device: &DeviceAllocator) -> [usize; 3] {
+    for _ in 0..2 {
+        device.allocate(64 * MIB, S0).expect("fits");
+    }
+    let small = device.allocate(4096, S0).expect("fits");
+    let mut at = [0; 3];
+    for _ in 0..4 {
+        at.iter().rev().for_each(|addr| {
+            device.deallocate(*addr);
+        });
+        at = [A, B, A].map(|bytes| device.allocate(bytes, S0).expect("fits"));
+    }
+    assert_eq!([at[1], at[2]], [at[0] + A + 32, at[0] + A + B + 64]);
+    assert!(device.deallocate(at[0]) && device.deallocate(at[1]));
+    // Another free, so that theirs are finished.
+    assert!(device.deallocate(small));
+    at
+}
+
+#[test]
+fn a_block_that_is_kept_is_handed_out_as_it_lies() {
+    let (_, device) = by_default(4 * GIB, "");
+    let at = two_freed(&device);
+    // Merged with the first, it would be split at its front.
+    assert_eq!(device.allocate(B, S0).expect("fits"), at[1]);
+    assert_eq!(device.allocate(A, S0).expect("fits"), at[0]);
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn whoever_looks_sees_blocks_merged() {
+    let (_, device) = by_default(4 * GIB, "");
+    let at = two_freed(&device);
+    assert_eq!(device.describe_block(at[0]), None);
+    let mut seen = Vec::new();
+    for segment in device.snapshot(MempoolId::DEFAULT) {
+        let mut addr = segment.addr;
+        for block in &segment.blocks {
+            let end = addr + block.size;
+            if addr < at[2] && at[0] < end {
+                // What was free before them belongs to it too.
+                seen.push((addr <= at[0], end));
+            }
+            addr = end;
+        }
+    }
+    assert_eq!(seen, [(true, at[2])], "one block");
+    assert_ne!(device.allocate(B, S0).expect("fits"), at[1]);
+}
+
+#[test]
+fn a_block_that_is_kept_is_not_freed_again_and_no_stream_uses_it() {
+    let (_, device) = by_default(4 * GIB, "");
+    let at = two_freed(&device);
+    for addr in &at[..2] {
+        assert!(!device.deallocate(*addr));
+        assert!(!device.record_stream(*addr, SIDE));
+    }
+    assert!(device.record_stream(at[2], SIDE) && device.deallocate(at[2]));
+    assert_eq!(device.allocate(B, S0).expect("fits"), at[1]);
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn memory_is_not_asked_for_while_blocks_that_are_kept_would_do() {
+    let (driver, device) = by_default(4 * GIB, "");
+    let at = two_freed(&device);
+    let mapped = driver.mapped_bytes(0);
+    // What is free besides is used up first; the last one needs new memory.
+    let mut got = Vec::new();
+    while driver.mapped_bytes(0) == mapped {
+        got.push(device.allocate(A + B + 32, S0).expect("fits"));
+    }
+    assert!(got.contains(&at[0]), "merged, they served a request");
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn nothing_is_kept_where_virtual_segments_were_asked_for_or_memory_is_short() {
+    for (capacity, config) in [
+        (4 * GIB, "expandable_segments:True"),
+        (4 * GIB, "expandable_segments:False"),
+        (144 * MIB, ""),
+    ] {
+        let (_, device) = by_default(capacity, config);
+        let at = two_freed(&device);
+        let found = device.allocate(B, S0).expect("fits");
+        assert_ne!(found, at[1], "{capacity} {config}: not as it lay");
+        device.check_consistency().expect("consistent");
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Alloc(usize, usize),
+    Free(usize),
+    /// The newest blocks are freed, and as many of the same sizes allocated, some times.
+    Cycle(usize, u8),
+    Use(usize),
+    Look,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let size = prop_oneof![
+        prop::sample::select(vec![400usize, 4000, 70_000, MIB, 3 * MIB, 12 * MIB]),
+        1usize..300_000,
+    ];
+    prop_oneof![
+        4 => (size, 0usize..2).prop_map(|(bytes, stream)| Op::Alloc(bytes, stream)),
+        3 => any::<usize>().prop_map(Op::Free),
+        3 => (1usize..12, 2u8..5).prop_map(|(count, times)| Op::Cycle(count, times)),
+        1 => any::<usize>().prop_map(Op::Use),
+        1 => Just(Op::Look),
+    ]
+}
+
+/// With the padding and the rounding.
+fn rounded(bytes: usize) -> usize {
+    (bytes + 32).next_multiple_of(512)
+}
+
+proptest! {
+    /// Blocks never overlap, and what is allocated is what the client has, whether blocks are kept or not.
+    #[test]
+    fn figures_of_live_blocks_are_right_while_blocks_are_kept(
+        ops in prop::collection::vec(op(), 1..150), capacity in prop::sample::select(vec![256 * MIB, 8 * GIB])
+    ) {
+        let (driver, device) = by_default(capacity, "");
+        // Much that is live, so that much may be kept.
+        device.allocate(128 * MIB, S0).expect("fits");
+        let mut live: Vec<(usize, usize, StreamKey)> = Vec::new();
+        let mut held = rounded(128 * MIB);
+        let alloc = |live: &mut Vec<(usize, usize, StreamKey)>, bytes: usize, stream: StreamKey| {
+            let Ok(addr) = device.allocate(bytes, stream) else { return 0 };
+            let overlaps = live.iter().any(|(other, size, _)| addr < other + size && *other < addr + bytes);
+            assert!(!overlaps, "{addr:#x} overlaps a live block");
+            live.push((addr, bytes, stream));
+            rounded(bytes)
+        };
+        for op in ops {
+            match op {
+                Op::Alloc(bytes, stream) => held += alloc(&mut live, bytes, StreamKey(stream)),
+                Op::Cycle(count, times) => for _ in 0..times {
+                    let cycled = live.split_off(live.len().saturating_sub(count));
+                    for (addr, bytes, _) in &cycled {
+                        prop_assert!(device.deallocate(*addr));
+                        held -= rounded(*bytes);
+                    }
+                    for (_, bytes, stream) in cycled {
+                        held += alloc(&mut live, bytes, stream);
+                    }
+                },
+                Op::Look => device.check_consistency().expect("consistent"),
+                _ if live.is_empty() => {}
+                Op::Free(at) => {
+                    let (addr, bytes, _) = live.swap_remove(at % live.len());
+                    prop_assert!(device.deallocate(addr));
+                    prop_assert!(!device.deallocate(addr));
+                    held -= rounded(bytes);
+                }
+                Op::Use(at) => {
+                    let (addr, ..) = live[at % live.len()];
+                    prop_assert!(device.record_stream(addr, SIDE));
+                    driver.submit(SIDE);
+                    driver.finish(SIDE);
+                }
+            }
+        }
+        device.check_consistency().expect("consistent");
+        let (stats, _) = device.stats();
+        prop_assert_eq!(stats.allocated_bytes.current(), held as i64);
+        prop_assert_eq!(stats.allocation.current(), live.len() as i64 + 1);
+        for (addr, ..) in live {
+            prop_assert!(device.deallocate(addr));
+        }
+        device.empty_cache(MempoolId::DEFAULT).expect("works");
+        device.check_consistency().expect("consistent");
+    }
+}
