@@ -48,15 +48,15 @@ impl State {
         needed + (needed / slack).max(MIN_SLACK)
     }
 
-    /// Whether what is needed comes close to all the memory there is.
+    /// Whether so much comes close to all the memory there is.
     fn is_near(&self, needed: usize) -> bool {
         let all = self.limit.map_or(self.total, |limit| limit.min(self.total));
         needed + needed / NEAR > all
     }
 
-    /// Whether there is more memory than what is needed and what may be held beyond.
+    /// Whether much more memory can be had than what is held.
     pub(super) fn is_ample(&self) -> bool {
-        !self.device_full && !self.is_near(self.most_active)
+        !self.device_full && !self.is_near(self.reserved())
     }
 
     /// Whether a request takes memory away from elsewhere, as no more is to be obtained.

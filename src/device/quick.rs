@@ -14,7 +14,7 @@ use crate::block::{BlockState, Found};
 use crate::config::ExpandableSegments;
 use crate::ids::{BlockId, ListId, StreamKey};
 
-/// The part of what was active at once that may be kept. The four recorded traces: with half of it, up to 0.03 less of
+/// The part of what is held that may be kept. The four recorded traces: with half of it, up to 0.03 less of
 /// what is live is reserved, and an operation takes up to a sixth more instructions.
 const SHARE: usize = 16;
 
@@ -23,7 +23,7 @@ impl State {
     pub(super) fn settle_quick(&mut self, simple: bool) {
         let asked = self.settings.expandable_segments != ExpandableSegments::Default;
         let on = simple && self.virtual_memory && !asked && self.is_ample();
-        let most = if on { self.most_active / SHARE } else { 0 };
+        let most = if on { self.reserved() / SHARE } else { 0 };
         self.quick.limit(most);
     }
 
