@@ -27,9 +27,11 @@ pub enum Rung {
     PartialRelease,
     /// Returning everything idle.
     FullRelease,
+    /// Freed blocks that are kept as they are (virtual segments that nobody asked for).
+    KeptBlocks,
 }
 
-const NAMES: [(&str, Rung); 9] = [
+const NAMES: [(&str, Rung); 10] = [
     ("completed_events", Rung::CompletedEvents),
     ("callbacks", Rung::Callbacks),
     ("ample_segments", Rung::AmpleSegments),
@@ -39,6 +41,7 @@ const NAMES: [(&str, Rung); 9] = [
     ("awaited_events", Rung::AwaitedEvents),
     ("partial_release", Rung::PartialRelease),
     ("full_release", Rung::FullRelease),
+    ("kept_blocks", Rung::KeptBlocks),
 ];
 
 /// Rungs left out; none by default.
@@ -47,7 +50,7 @@ pub struct SkippedRungs(u16);
 
 impl SkippedRungs {
     /// From `NPUALLOC_SKIP_RUNGS`: names with commas between them, as in the counters of the ladder, and
-    /// `moved_pages` and `ample_segments`.
+    /// `moved_pages`, `ample_segments` and `kept_blocks`.
     ///
     /// # Errors
     /// [`ConfigError::UnknownRung`] for a name that is none.

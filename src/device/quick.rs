@@ -11,7 +11,7 @@ use super::bounce::Bounce;
 use super::hot::LastFreed;
 use super::state::State;
 use crate::block::{BlockState, Found};
-use crate::config::ExpandableSegments;
+use crate::config::{ExpandableSegments, Rung};
 use crate::ids::{BlockId, ListId, StreamKey};
 
 /// The part of what is held that may be kept. The four recorded traces: with twice as much, up to 0.05 more of
@@ -21,8 +21,9 @@ const SHARE: usize = 32;
 impl State {
     /// Settles how much may be kept from now on.
     pub(super) fn settle_quick(&mut self, simple: bool) {
-        let asked = self.settings.expandable_segments != ExpandableSegments::Default;
-        let on = simple && self.virtual_memory && !asked && self.is_ample();
+        let unwanted = self.settings.expandable_segments != ExpandableSegments::Default
+            || self.settings.skipped_rungs.has(Rung::KeptBlocks);
+        let on = simple && self.virtual_memory && !unwanted && self.is_ample();
         let most = if on { self.reserved() / SHARE } else { 0 };
         self.quick.limit(most);
     }

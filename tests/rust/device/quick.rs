@@ -1,7 +1,7 @@
 //! Freed blocks that are kept as they are: nobody sees that they are, and memory is not lost to them.
 
 use crate::*;
-use npualloc::config::DefaultEngine;
+use npualloc::config::{DefaultEngine, SkippedRungs};
 use proptest::prelude::*;
 
 /// A device whose engine the driver decides, as by default.
@@ -108,6 +108,18 @@ fn nothing_is_kept_where_virtual_segments_were_asked_for_or_memory_is_short() {
         assert_ne!(found, at[1], "{capacity} {config}: not as it lay");
         device.check_consistency().expect("consistent");
     }
+}
+
+#[test]
+fn nothing_is_kept_where_that_is_switched_off() {
+    let mut settings = Settings::parse("").expect("valid settings");
+    settings.default_engine = DefaultEngine::Probe;
+    settings.skipped_rungs =
+        SkippedRungs::from_environment(|_| Some("kept_blocks".to_owned())).expect("known");
+    let driver = Arc::new(FakeDriver::new(4 * GIB));
+    let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
+    let at = two_freed(&device);
+    assert_ne!(device.allocate(B, S0).expect("fits"), at[1]);
 }
 
 #[derive(Debug, Clone)]
