@@ -10,10 +10,12 @@
     e                            empty_cache
     m LABEL                      marker
 
-More kinds of lines (`crates/npualloc-replay/src/trace/mod.rs`) are left out.
+More kinds of lines (`crates/npualloc-replay/src/trace/mod.rs`) are left out, and so are requests that failed in the
+recorded run: the marker `m out of memory: BYTES bytes`, then an allocation and its free.
 """
 
 import gzip
+import sys
 
 import numpy
 
@@ -40,14 +42,25 @@ def read(path):
         packed = file.read(2) == b"\x1f\x8b"
     opened = gzip.open(path, "rt", encoding="utf-8") if packed else open(path, encoding="utf-8")
     with opened as lines:
-        return parse(lines, path)
+        return parse(until_cut(lines, path), path)
+
+
+def until_cut(lines, path):
+    """The lines of a file; those of a gzip file whose end is missing as far as they go."""
+    try:
+        yield from lines
+    except EOFError:
+        print(f"warning: {path}: the file was cut; what comes before that is read", file=sys.stderr)
 
 
 def parse(lines, name):
     """Understands the lines of a trace."""
     rows, capacity, streams, version = [], 0, 1, False
+    failed, left_out = False, None
     for number, line in enumerate(lines, 1):
         words = line.split()
+        if words[:4] == ["m", "out", "of", "memory:"]:
+            failed = True
         # Markers, stacks, pools and events waited for: the allocators are given none of them.
         if not words or words[0] in ("m", "k", "p", "d", "w"):
             continue
@@ -60,7 +73,12 @@ def parse(lines, name):
             elif kind == "a":
                 stream = int(words[3])
                 streams = max(streams, stream + 1)
+                if failed:
+                    failed, left_out = False, int(words[1])
+                    continue
                 rows.append((int(words[2]), int(words[1]), stream, ord("a")))
+            elif kind == "f" and int(words[1]) == left_out:
+                left_out = None
             elif kind == "f":
                 rows.append((0, int(words[1]), 0, ord("f")))
             elif kind == "u":

@@ -1,5 +1,6 @@
 """What `bench hot` reads of a recording."""
 
+import gzip
 import importlib.util
 import pathlib
 
@@ -43,3 +44,28 @@ e
 def test_what_is_no_line_of_a_trace_is_named(reader):
     with pytest.raises(reader.TraceError, match="x:2: unknown event 'z'"):
         reader.parse(["# npualloc-trace v1", "z 0"], "x")
+
+
+def test_a_request_that_failed_is_left_out(reader):
+    lines = """# npualloc-trace v1
+a 0 512 0
+m out of memory: 900 bytes
+a 1 900 0
+f 1
+a 2 512 0
+f 0
+""".splitlines()
+    trace = reader.parse(lines, "x")
+    assert kinds(trace) == "aaf"
+    assert list(trace.events["id"]) == [0, 2, 0]
+
+
+def test_a_file_that_was_cut_is_read_as_far_as_it_goes(reader, tmp_path, capsys):
+    lines = "# npualloc-trace v1\n" + "".join(f"a {n} {n * 7919 % 99991} 0\n" for n in range(9000))
+    whole = gzip.compress(lines.encode())
+    (tmp_path / "cut.gz").write_bytes(whole[: len(whole) // 2])
+    trace = reader.read(tmp_path / "cut.gz")
+    count = len(trace.events)
+    assert 1000 < count < 8000
+    assert list(trace.events["bytes"]) == [n * 7919 % 99991 for n in range(count)]
+    assert "cut.gz: the file was cut" in capsys.readouterr().err
