@@ -46,6 +46,12 @@ impl Line {
         asked: 0,
         blocks: [BlockId::NONE; ROOM],
     };
+
+    /// Whether it is for blocks of this key, and they are asked for often enough.
+    #[inline]
+    fn wants(&self, key: u64) -> bool {
+        self.key == key && self.asked >= LEAST_ASKED
+    }
 }
 
 /// See the module's text.
@@ -158,8 +164,7 @@ impl QuickLists {
             return false;
         };
         let key = key_of(list, size);
-        let line = &lines[line_of(key)];
-        line.key == key && line.asked >= LEAST_ASKED && self.is_on()
+        lines[line_of(key)].wants(key) && self.is_on()
     }
 
     /// Keeps a freed block; false when its size is not asked for often enough, or there is no room.
@@ -172,8 +177,7 @@ impl QuickLists {
         let at = line_of(key);
         let line = &mut lines[at];
         let count = line.count as usize;
-        let wanted = line.key == key && line.asked >= LEAST_ASKED;
-        if !wanted || count >= ROOM || self.bytes + size > self.most {
+        if !line.wants(key) || count >= ROOM || self.bytes + size > self.most {
             return false;
         }
         line.blocks[count] = block;

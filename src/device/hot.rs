@@ -35,12 +35,7 @@ impl LastFreed {
 impl Guarded for State {
     #[inline]
     fn entered(&mut self) {
-        if self.bounce.block.is_some() {
-            self.end_bounce();
-        }
-        if self.last_freed.block.is_some() {
-            self.finish_last_free();
-        }
+        self.entered_keeping();
         if !self.quick.is_empty() {
             self.give_up_quick();
         }

@@ -7,8 +7,7 @@ use npualloc::config::DefaultEngine;
 const FAILURE: i32 = 507_899;
 
 fn probing(config: &str, driver: &Arc<FakeDriver>) -> DeviceAllocator {
-    let mut settings = Settings::parse(config).expect("valid settings");
-    settings.default_engine = DefaultEngine::Probe;
+    let settings = settings_by_default(config);
     DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device")
 }
 

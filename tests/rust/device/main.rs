@@ -19,7 +19,7 @@ mod virtual_segments;
 
 use std::sync::Arc;
 
-use npualloc::config::Settings;
+use npualloc::config::{DefaultEngine, Settings};
 use npualloc::device::DeviceAllocator;
 use npualloc::driver::StreamToken;
 use npualloc::driver::fake::FakeDriver;
@@ -39,6 +39,13 @@ fn device_with(capacity: usize, config: &str) -> (Arc<FakeDriver>, DeviceAllocat
     let settings = Settings::parse(config).expect("valid settings");
     let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
     (driver, device)
+}
+
+/// Settings with which the driver decides on the engine, as it does for programs.
+fn settings_by_default(config: &str) -> Settings {
+    let mut settings = Settings::parse(config).expect("valid settings");
+    settings.default_engine = DefaultEngine::Probe;
+    settings
 }
 
 /// A device with virtual segments in pages of 8 MiB, where a handle can be mapped at one address only.

@@ -1,14 +1,21 @@
 //! Freed blocks that are kept as they are: nobody sees that they are, and memory is not lost to them.
 
 use crate::*;
-use npualloc::config::{DefaultEngine, SkippedRungs};
+use npualloc::config::SkippedRungs;
 use proptest::prelude::*;
 
-/// A device whose engine the driver decides, as by default.
-fn by_default(capacity: usize, config: &str) -> (Arc<FakeDriver>, DeviceAllocator) {
+/// A device whose engine the driver decides, without some ways to find memory.
+fn device_skipping(capacity: usize, config: &str, skipped: &str) -> DeviceAllocator {
+    let mut settings = settings_by_default(config);
+    settings.skipped_rungs =
+        SkippedRungs::from_environment(|_| Some(skipped.to_owned())).expect("known");
     let driver = Arc::new(FakeDriver::new(capacity));
-    let mut settings = Settings::parse(config).expect("valid settings");
-    settings.default_engine = DefaultEngine::Probe;
+    DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device")
+}
+
+/// A device whose engine the driver decides.
+fn by_default(capacity: usize) -> (Arc<FakeDriver>, DeviceAllocator) {
+    let (driver, settings) = (Arc::new(FakeDriver::new(capacity)), settings_by_default(""));
     let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
     (driver, device)
 }
@@ -39,7 +46,7 @@ fn two_freed(device: &DeviceAllocator) -> [usize; 3] {
 
 #[test]
 fn a_block_that_is_kept_is_handed_out_as_it_lies() {
-    let (_, device) = by_default(4 * GIB, "");
+    let (_, device) = by_default(4 * GIB);
     let at = two_freed(&device);
     // Merged with the first, it would be split at its front.
     assert_eq!(device.allocate(B, S0).expect("fits"), at[1]);
@@ -49,7 +56,7 @@ fn a_block_that_is_kept_is_handed_out_as_it_lies() {
 
 #[test]
 fn whoever_looks_sees_blocks_merged() {
-    let (_, device) = by_default(4 * GIB, "");
+    let (_, device) = by_default(4 * GIB);
     let at = two_freed(&device);
     assert_eq!(device.describe_block(at[0]), None);
     let mut seen = Vec::new();
@@ -70,7 +77,7 @@ fn whoever_looks_sees_blocks_merged() {
 
 #[test]
 fn a_block_that_is_kept_is_not_freed_again_and_no_stream_uses_it() {
-    let (_, device) = by_default(4 * GIB, "");
+    let (_, device) = by_default(4 * GIB);
     let at = two_freed(&device);
     for addr in &at[..2] {
         assert!(!device.deallocate(*addr));
@@ -83,7 +90,7 @@ fn a_block_that_is_kept_is_not_freed_again_and_no_stream_uses_it() {
 
 #[test]
 fn memory_is_not_asked_for_while_blocks_that_are_kept_would_do() {
-    let (driver, device) = by_default(4 * GIB, "");
+    let (driver, device) = by_default(4 * GIB);
     let at = two_freed(&device);
     let mapped = driver.mapped_bytes(0);
     // What is free besides is used up first; the last one needs new memory.
@@ -96,30 +103,19 @@ fn memory_is_not_asked_for_while_blocks_that_are_kept_would_do() {
 }
 
 #[test]
-fn nothing_is_kept_where_virtual_segments_were_asked_for_or_memory_is_short() {
-    for (capacity, config) in [
-        (4 * GIB, "expandable_segments:True"),
-        (4 * GIB, "expandable_segments:False"),
-        (144 * MIB, ""),
+fn nothing_is_kept_where_virtual_segments_were_asked_for_memory_is_short_or_it_is_switched_off() {
+    for (capacity, config, skipped) in [
+        (4 * GIB, "expandable_segments:True", ""),
+        (4 * GIB, "expandable_segments:False", ""),
+        (144 * MIB, "", ""),
+        (4 * GIB, "", "kept_blocks"),
     ] {
-        let (_, device) = by_default(capacity, config);
+        let device = device_skipping(capacity, config, skipped);
         let at = two_freed(&device);
         let found = device.allocate(B, S0).expect("fits");
-        assert_ne!(found, at[1], "{capacity} {config}: not as it lay");
+        assert_ne!(found, at[1], "{capacity} {config} {skipped}: not as it lay");
         device.check_consistency().expect("consistent");
     }
-}
-
-#[test]
-fn nothing_is_kept_where_that_is_switched_off() {
-    let mut settings = Settings::parse("").expect("valid settings");
-    settings.default_engine = DefaultEngine::Probe;
-    settings.skipped_rungs =
-        SkippedRungs::from_environment(|_| Some("kept_blocks".to_owned())).expect("known");
-    let driver = Arc::new(FakeDriver::new(4 * GIB));
-    let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
-    let at = two_freed(&device);
-    assert_ne!(device.allocate(B, S0).expect("fits"), at[1]);
 }
 
 #[derive(Debug, Clone)]
@@ -157,7 +153,7 @@ proptest! {
     fn figures_of_live_blocks_are_right_while_blocks_are_kept(
         ops in prop::collection::vec(op(), 1..150), capacity in prop::sample::select(vec![256 * MIB, 8 * GIB])
     ) {
-        let (driver, device) = by_default(capacity, "");
+        let (driver, device) = by_default(capacity);
         // Much that is live, so that much may be kept.
         device.allocate(128 * MIB, S0).expect("fits");
         let mut live: Vec<(usize, usize, StreamKey)> = Vec::new();
