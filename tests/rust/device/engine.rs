@@ -1,7 +1,6 @@
 //! Which kind of segments serves requests where `expandable_segments` is not given.
 
 use super::*;
-use npualloc::config::DefaultEngine;
 
 /// A code that no runtime documents as "not enough memory".
 const FAILURE: i32 = 507_899;
@@ -123,8 +122,7 @@ fn a_failure_is_reported_where_virtual_segments_were_asked_for() {
 fn settings_at_run_time_change_the_engine() {
     let driver = driver();
     let device = probing("", &driver);
-    let mut start = Settings::default();
-    start.default_engine = DefaultEngine::Probe;
+    let start = settings_by_default("");
     device.apply_settings(start.apply_runtime("expandable_segments:False").unwrap());
     device.allocate(MIB, S0).unwrap();
     assert_eq!(kinds(&device), [false]);
