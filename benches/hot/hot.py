@@ -1,7 +1,7 @@
 """Measures the stock allocator and npualloc in turns; `cargo xtask bench hot` runs it.
 
     python hot.py --bench LIBRARY --plugin LIBRARY --output FILE [--quick] [--case TEXT]…
-                  [--trace FILE]… [--apart]
+                  [--trace NAME FILE CAPACITY STREAMS]… [--apart]
 """
 
 import argparse
@@ -16,11 +16,11 @@ import numpy
 import torch
 import torch_npu  # noqa: F401
 
-from trace import EVENT, TraceError, read, synthetic
-
 STOCK, NPUALLOC = 0, 1
 SUBJECTS = (STOCK, NPUALLOC)
 MIB = 1 << 20
+# Bytes of an event in a trace's binary form, `benches/common/trace_event.h`.
+EVENT_SIZE = 16
 # Cases of several threads, and what they are made with: threads, whether each has a device of its own. They are
 # measured in a process whose task queues are off: the queues' threads look for work all the time, on each
 # device, and take half a CPU from those that are measured.
@@ -110,21 +110,23 @@ class Case:
 class Replay(Case):
     """A trace, on a device whose memory is limited to what it was recorded with."""
 
-    def __init__(self, name, trace, streams):
+    def __init__(self, name, file, capacity, count, streams):
         super().__init__(f"replay {name}", "replay", steps=1)
-        self._trace = trace
+        self._file = file
+        self._capacity = int(capacity)
+        self._count = int(count)
         self._streams = streams
 
     def open(self, bench, subject):
         device = bench.device(subject)
-        ids = [self._streams(device, index) for index in range(self._trace.streams)]
-        events = numpy.ascontiguousarray(self._trace.events, dtype=EVENT)
+        ids = [self._streams(device, index) for index in range(self._count)]
+        events = numpy.fromfile(self._file, dtype=numpy.uint8)
         total = torch.npu.mem_get_info(device)[1]
-        if 0 < self._trace.capacity < total:
-            bench.checked(bench.limit(subject, self._trace.capacity / total))
+        if 0 < self._capacity < total:
+            bench.checked(bench.limit(subject, self._capacity / total))
         ids = (ctypes.c_int64 * len(ids))(*ids)
         return bench.checked(
-            bench.open_replay(subject, events.ctypes.data, len(events), ctypes.addressof(ids))
+            bench.open_replay(subject, events.ctypes.data, len(events) // EVENT_SIZE, ctypes.addressof(ids))
         )
 
     def close(self, bench, subject, opened):
@@ -220,8 +222,8 @@ def cases(bench, streams, simulator, traces):
     yield Case("history on, 1,000 live", "history", [1000])
     yield Case("getDeviceStats", "stats")
     yield Case("snapshot, 100,000 live", "snapshot", [100_000], steps=1, latencies=False)
-    for name, trace in traces:
-        yield Replay(name, trace, streams.id)
+    for trace in traces:
+        yield Replay(*trace, streams.id)
 
 
 class Measurer:
@@ -361,7 +363,7 @@ def main():
     parser.add_argument("--output", required=True)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--case", action="append", default=[])
-    parser.add_argument("--trace", action="append", default=[])
+    parser.add_argument("--trace", action="append", nargs=4, default=[])
     parser.add_argument("--apart", action="store_true")
     arguments = parser.parse_args()
 
@@ -380,13 +382,9 @@ def main():
     torch.npu.init()
     bench.checked(bench.init(torch.npu.device_count()))
 
-    traces = [("synthetic", synthetic())]
-    for path in arguments.trace:
-        name = os.path.basename(path).split(".")[0]
-        traces.append((name, read(path)))
     measurer = Measurer(bench, plugin, arguments.quick)
     streams = Streams()
-    for case in cases(bench, streams, Simulator(), traces):
+    for case in cases(bench, streams, Simulator(), arguments.trace):
         if (case.name in THREADS) != arguments.apart or not is_wanted(case.name):
             continue
         print(f"case: {case.name}", flush=True)
@@ -400,5 +398,5 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    except (Failed, TraceError, OSError, subprocess.CalledProcessError) as error:
+    except (Failed, OSError, subprocess.CalledProcessError) as error:
         sys.exit(f"error: {error}")

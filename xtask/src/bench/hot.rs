@@ -8,8 +8,11 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
+use npualloc_replay::synthetic;
+use npualloc_replay::trace::Trace;
 use serde::Deserialize;
 
+use super::input::{self, Failed, Input};
 use crate::apt;
 use crate::cli::Interpreter;
 use crate::device::{Device, Knobs};
@@ -27,6 +30,8 @@ const LIBRARY: &str = "benches/hot/libnpualloc_bench_hot.so";
 const CAPACITY: u64 = 512 << 30;
 /// Two for each allocator.
 const DEVICES: &str = "4";
+/// The name of the trace that is always replayed.
+const BUILT_IN: &str = "synthetic";
 
 #[derive(Args)]
 pub struct HotArgs {
@@ -51,9 +56,8 @@ pub struct HotArgs {
 }
 
 pub fn main(arguments: &HotArgs) -> Result<ExitCode> {
-    for trace in &arguments.traces {
-        ensure!(trace.is_file(), "there is no trace {}", trace.display());
-    }
+    // Before anything is built: a trace that can't be read is said at once.
+    let traces = traces(&arguments.traces)?;
     let project = Project::locate()?;
     apt::ensure(&CMakeTree::NEEDS)?;
     let python = Python::find(&project, &arguments.interpreter)?;
@@ -69,6 +73,9 @@ pub fn main(arguments: &HotArgs) -> Result<ExitCode> {
     if output.exists() {
         fs::remove_file(&output).with_context(|| format!("remove {}", output.display()))?;
     }
+    let scratch = project.target.join("bench-hot");
+    fs::create_dir_all(&scratch).with_context(|| format!("create {}", scratch.display()))?;
+    let inputs = Input::write_all(traces, &scratch, Failed::LeaveOut)?;
     let mut command = python.command();
     surroundings::leave_out(&mut command);
     let knobs = Knobs {
@@ -99,11 +106,18 @@ pub fn main(arguments: &HotArgs) -> Result<ExitCode> {
     for case in &arguments.cases {
         command.arg("--case").arg(case);
     }
-    for trace in &arguments.traces {
-        command.arg("--trace").arg(trace);
+    for input in &inputs {
+        let numbers = [input.capacity, u64::from(input.streams)].map(|number| number.to_string());
+        command
+            .arg("--trace")
+            .arg(&input.name)
+            .arg(&input.events)
+            .args(numbers);
     }
     say("measuring");
-    process::check(&mut command)?;
+    let measured = process::check(&mut command);
+    fs::remove_dir_all(&scratch).with_context(|| format!("remove {}", scratch.display()))?;
+    measured?;
 
     let report = Report::read(&output)?;
     println!("Device: {}", device.name());
@@ -113,6 +127,22 @@ pub fn main(arguments: &HotArgs) -> Result<ExitCode> {
     }
     println!("Figures: {}", output.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// The traces to replay: the built-in one, and those given.
+fn traces(paths: &[PathBuf]) -> Result<Vec<(String, Trace)>> {
+    let text = synthetic::training(48, 40, 7);
+    let built_in = Trace::parse(Path::new(BUILT_IN), text.as_bytes())?;
+    let mut traces = vec![(BUILT_IN.to_owned(), built_in)];
+    if !paths.is_empty() {
+        traces.extend(input::read(paths)?);
+    }
+    let taken = traces[1..].iter().any(|(name, _)| name == BUILT_IN);
+    ensure!(
+        !taken,
+        "{BUILT_IN} is the built-in trace; the figures could not be told apart"
+    );
+    Ok(traces)
 }
 
 /// What `hot.py` writes. Times are nanoseconds of an operation.

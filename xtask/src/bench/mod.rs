@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 
 pub mod counts;
 mod hot;
+mod input;
 mod regret;
 pub mod replay;
 

@@ -14,10 +14,11 @@ use npualloc_replay::packing::{conflict, lower_bound, pack};
 use npualloc_replay::trace::Trace;
 use serde::Serialize;
 
+use super::input::{Failed, Input};
 use super::replay::configuration::Configuration;
 use super::replay::measure::{Servers, measure};
 use super::replay::report::At;
-use super::replay::{CommonArgs, Input, chosen, prepare};
+use super::replay::{CommonArgs, chosen, prepare};
 use crate::env::Project;
 use crate::process::say;
 use crate::python::Python;
@@ -91,7 +92,8 @@ pub fn main(arguments: &RegretArgs) -> Result<ExitCode> {
         let trace = Trace::parse(&path, case.trace(row.scale).as_bytes())?;
         Ok((case.name.clone(), trace))
     });
-    let inputs = Input::write_all(traces.collect::<Result<_>>()?, launcher.scratch())?;
+    let traces = traces.collect::<Result<_>>()?;
+    let inputs = Input::write_all(traces, launcher.scratch(), Failed::Try)?;
     let configurations = chosen(&arguments.configurations);
     let tasks: Vec<(usize, Configuration)> = (0..rows.len())
         .flat_map(|row| configurations.iter().map(move |one| (row, *one)))

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use npualloc_replay::trace::Trace;
 
+use super::super::input::{self, Failed, Input};
 use super::configuration::Configuration;
 use super::measure::{self, Plan};
 use super::report::{Report, Run, TraceReport};
-use super::{Input, input, picture, prepare, summary, table};
+use super::{picture, prepare, summary, table};
 use crate::env::Project;
 use crate::python::Python;
 
@@ -57,7 +58,7 @@ pub fn check(project: &Project, python: &Python) -> Result<(String, Vec<String>)
             Trace::parse(Path::new("tail"), tail().as_bytes())?,
         ),
     ];
-    let inputs = Input::write_all(traces, launcher.scratch())?;
+    let inputs = Input::write_all(traces, launcher.scratch(), Failed::Try)?;
     let plan = Plan {
         configurations: Configuration::ALL.to_vec(),
         search: true,

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::super::input::Input;
 use super::configuration::Configuration;
-use super::input::Input;
 use super::report::{At, Measured, Report, Tight, TraceReport};
 use super::search::{PAGE, Scale, least};
 use super::server::{Launcher, Server};

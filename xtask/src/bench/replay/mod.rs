@@ -21,7 +21,6 @@ use crate::python::Python;
 
 pub mod check;
 pub mod configuration;
-mod input;
 pub mod measure;
 mod picture;
 pub mod report;
@@ -30,8 +29,8 @@ pub mod server;
 mod summary;
 mod table;
 
+use super::input::{self, Failed, Input};
 use configuration::Configuration;
-pub use input::Input;
 use measure::Plan;
 use server::Launcher;
 
@@ -127,7 +126,7 @@ pub fn main(arguments: &ReplayArgs) -> Result<ExitCode> {
     let python = Python::find(&project, &arguments.common.interpreter)?;
     let mut launcher = prepare(&project, &python, &directory)?;
     launcher.task_queue = arguments.task_queue;
-    let inputs = Input::write_all(traces, launcher.scratch())?;
+    let inputs = Input::write_all(traces, launcher.scratch(), Failed::Try)?;
     let plan = Plan {
         configurations: chosen(&arguments.configurations),
         search: !arguments.no_search,

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
+use super::super::input::Input;
 use super::configuration::Configuration;
-use super::input::Input;
 use super::report::Run;
 use crate::device::{Device, Knobs};
 use crate::python::Python;

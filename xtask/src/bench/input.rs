@@ -1,4 +1,4 @@
-//! Traces: read, and written in the binary form of `benches/common/trace_event.h`.
+//! Traces for benchmarks: read, and written in the binary form of `benches/common/trace_event.h`.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -16,6 +16,15 @@ const EVERY_STREAM: u16 = 0xFFFF;
 /// A device that traces which name none were recorded on, bytes.
 const USUAL_CAPACITY: u64 = 64 << 30;
 
+/// What becomes of requests that failed in the recorded run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failed {
+    /// They are tried again.
+    Try,
+    /// They and their frees are left out.
+    LeaveOut,
+}
+
 /// A trace that can be replayed.
 #[derive(Debug, Clone)]
 pub struct Input {
@@ -27,6 +36,8 @@ pub struct Input {
     pub events: PathBuf,
     /// Number of events in it.
     pub event_count: usize,
+    /// Bytes of the device it was recorded on; 0: not known.
+    pub capacity: u64,
     /// Number of streams.
     pub streams: u32,
     /// Number of allocations, without requests that failed and that the program caught.
@@ -97,20 +108,24 @@ impl Input {
     ///
     /// # Errors
     /// When a file can't be written.
-    pub fn write_all(traces: Vec<(String, Trace)>, directory: &Path) -> Result<Vec<Self>> {
+    pub fn write_all(
+        traces: Vec<(String, Trace)>,
+        directory: &Path,
+        failed: Failed,
+    ) -> Result<Vec<Self>> {
         let write = |(name, trace): (String, Trace)| {
             let path = directory.join(format!("{name}.events"));
-            Self::write(name, &trace, path)
+            Self::write(name, &trace, path, failed)
         };
         traces.into_iter().map(write).collect()
     }
 
-    fn write(name: String, trace: &Trace, path: PathBuf) -> Result<Self> {
+    fn write(name: String, trace: &Trace, path: PathBuf, failed: Failed) -> Result<Self> {
         let context = || format!("write {}", path.display());
         let file = File::create(&path).with_context(context)?;
         let mut out = BufWriter::new(file);
         let mut event_count = 0;
-        for record in records(trace) {
+        for record in records(trace, failed) {
             out.write_all(&record).with_context(context)?;
             event_count += 1;
         }
@@ -123,6 +138,7 @@ impl Input {
             name,
             workload: trace.workload.clone(),
             event_count,
+            capacity: trace.capacity,
             streams: trace.streams.max(1),
             allocations: trace.blocks - caught(trace).count() as u32,
             peak_live: trace.peak_live,
@@ -132,11 +148,17 @@ impl Input {
     }
 }
 
-/// The events that the other side knows; markers are left out. A failed request that the program caught is one
-/// event, with its free.
-fn records(trace: &Trace) -> impl Iterator<Item = [u8; 16]> {
+/// The events that the other side knows; markers are left out. A failed request that is tried and that the program
+/// caught is one event, with its free.
+fn records(trace: &Trace, tried: Failed) -> impl Iterator<Item = [u8; 16]> {
     let mut next = 0u32;
-    let mut failed = caught(trace).peekable();
+    // The one that ended the program is tried like any other allocation.
+    let fatal = match tried {
+        Failed::Try => trace.fatal(),
+        Failed::LeaveOut => None,
+    };
+    let failed = trace.failed.iter().copied();
+    let mut failed = failed.filter(move |block| Some(*block) != fatal).peekable();
     let mut freed = None;
     trace.events.iter().filter_map(move |event| {
         Some(match *event {
@@ -145,6 +167,9 @@ fn records(trace: &Trace) -> impl Iterator<Item = [u8; 16]> {
                 let block = next;
                 next += 1;
                 freed = failed.next_if_eq(&block);
+                if freed.is_some() && tried == Failed::LeaveOut {
+                    return None;
+                }
                 let kind = if freed.is_some() { b't' } else { b'a' };
                 record(bytes, block, stream, kind)
             }
@@ -185,13 +210,13 @@ mod tests {
 
     use npualloc_replay::trace::Trace;
 
-    use super::{name_of, read, records};
+    use super::{Failed, name_of, read, records};
 
     #[test]
     fn events_have_the_layout_of_the_other_side() {
         let text = "# npualloc-trace v1\nm x\na 0 258 1\nu 0 2\nf 0\ns *\ns 1\ne\n";
         let trace = Trace::parse(Path::new("t"), text.as_bytes()).unwrap();
-        let all: Vec<_> = records(&trace).collect();
+        let all: Vec<_> = records(&trace, Failed::Try).collect();
         assert_eq!(all.len(), 6);
         assert_eq!(all[0], [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, b'a', 0]);
         assert_eq!(all[1][12..], [2, 0, b'u', 0]);
@@ -203,20 +228,33 @@ mod tests {
     fn a_failed_request_is_tried_unless_the_program_ended_with_it() {
         let failed = |id| format!("m out of memory: 9 bytes\na {id} 9 1\nf {id}\n");
         let head = "# npualloc-trace v1\na 0 5 0\n";
-        let kinds = |text: String| -> Vec<(u8, u32)> {
+        let kinds = |text: String, failed: Failed| -> Vec<(u8, u32)> {
             let trace = Trace::parse(Path::new("t"), text.as_bytes()).unwrap();
             let id = |record: &[u8; 16]| u32::from_le_bytes(record[8..12].try_into().unwrap());
-            records(&trace)
+            records(&trace, failed)
                 .map(|record| (record[14], id(&record)))
                 .collect()
         };
         assert_eq!(
-            kinds(format!("{head}{}a 2 1 0\nf 2\nf 0\n", failed(1))),
+            kinds(
+                format!("{head}{}a 2 1 0\nf 2\nf 0\n", failed(1)),
+                Failed::Try
+            ),
             [(b'a', 0), (b't', 1), (b'a', 2), (b'f', 2), (b'f', 0)]
         );
         assert_eq!(
-            kinds(format!("{head}{}{}f 0\n", failed(1), failed(2))),
+            kinds(
+                format!("{head}{}{}f 0\n", failed(1), failed(2)),
+                Failed::Try
+            ),
             [(b'a', 0), (b't', 1), (b'a', 2), (b'f', 2), (b'f', 0)]
+        );
+        assert_eq!(
+            kinds(
+                format!("{head}{}a 2 1 0\n{}f 0\n", failed(1), failed(3)),
+                Failed::LeaveOut
+            ),
+            [(b'a', 0), (b'a', 2), (b'f', 0)]
         );
     }
 
