@@ -24,13 +24,20 @@ def main():
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--conf", default="", help="PYTORCH_NPU_ALLOC_CONF of both")
     parser.add_argument("--most", type=int, default=10, help="kinds of mismatch to shrink")
+    parser.add_argument(
+        "--unasked", action="store_true",
+        help="npualloc takes virtual segments by itself, and is looked at now and then only",
+    )
     arguments = parser.parse_args()
     if not arguments.plugin or not os.path.isfile(arguments.plugin):
         parser.error("--plugin must name the built plug-in")
-    pair = Pair(arguments.plugin, arguments.conf, tempfile.mkdtemp(prefix="differential-"))
+    pair = Pair(
+        arguments.plugin, arguments.conf, tempfile.mkdtemp(prefix="differential-"),
+        arguments.unasked,
+    )
     counts, kinds, start = Counts(), {}, time.monotonic()
     for seed in range(arguments.seed, arguments.seed + arguments.count):
-        made = script(seed, "expandable_segments:True" in arguments.conf)
+        made = script(seed, pair.virtual, pair.unasked)
         mismatch = check(pair, made, counts)
         if mismatch:
             kind = mismatch.kind(made)

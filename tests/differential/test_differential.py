@@ -56,10 +56,13 @@ CASES = {
 
 
 @pytest.fixture(
-    scope="module", params=["", "expandable_segments:True"], ids=["fixed", "virtual"]
+    scope="module",
+    params=[("", False), ("expandable_segments:True", False), ("", True)],
+    ids=["fixed", "virtual", "virtual-unasked"],
 )
 def pair(request, plugin, tmp_path_factory):
-    made = Pair(plugin, request.param, tmp_path_factory.mktemp("drivers"))
+    conf, unasked = request.param
+    made = Pair(plugin, conf, tmp_path_factory.mktemp("drivers"), unasked)
     yield made
     made.close()
 
@@ -74,13 +77,14 @@ def test_random(pair, request, capsys):
     first, count = request.config.getoption("--seed"), request.config.getoption("--count")
     counts, reports, kinds = Counts(), [], set()
     for seed in range(first, first + count):
-        made = script(seed, pair.virtual)
+        made = script(seed, pair.virtual, pair.unasked)
         mismatch = check(pair, made, counts)
         if mismatch and mismatch.kind(made) not in kinds and len(kinds) < 5:
             kinds.add(mismatch.kind(made))
             reports.append(report(pair, made, mismatch, f"seed {seed}"))
     with capsys.disabled():
-        print(f"\nsettings {pair.conf!r}: {counts.text()}")
+        unasked = ", virtual segments unasked" if pair.unasked else ""
+        print(f"\nsettings {pair.conf!r}{unasked}: {counts.text()}")
     assert not reports, "\n\n".join(reports)
 
 

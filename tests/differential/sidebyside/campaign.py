@@ -49,7 +49,7 @@ def check(pair, script, counts):
         if isinstance(step[0], dict) and "error" in step[0]:
             counts.errors[f"{operation[0]}: {step[0]['error']}"] += 1
     if stock.get("steps"):
-        last = stock["steps"][-1][1]
+        last = stock["end"][1]
         counts.retried += bool(last["num_alloc_retries"] or last["num_ooms"])
     return mismatch
 

@@ -40,7 +40,7 @@ def compare(stock, subject, script=(), virtual=False):
             if subject.get("device"):
                 return Mismatch(None, {"device": (stock.get("device"), subject["device"])}), loose
             return None, loose
-        retried |= any(s[1][n] > 0 for s in (one, two) for n in ("num_alloc_retries", "num_ooms"))
+        retried |= any(s[1].get(n) for s in (one, two) for n in ("num_alloc_retries", "num_ooms"))
         if retried and out_of_memory(one[0]) != out_of_memory(two[0]):
             # The states have nothing in common from here on.
             loose.add(f"out of memory with {'stock' if out_of_memory(one[0]) else 'npualloc'} only")
@@ -74,6 +74,9 @@ def compare(stock, subject, script=(), virtual=False):
 
 def retry_of_one(stock, subject):
     """What is said of a step before which only one of the two waited for memory, or None."""
+    if not stock:
+        # Nobody looked: memory is ample then.
+        return None
     if stock["num_alloc_retries"] != subject["num_alloc_retries"]:
         fewer = stock["num_alloc_retries"] < subject["num_alloc_retries"]
         return f"retry with {'npualloc' if fewer else 'stock'} only"
@@ -149,10 +152,14 @@ def excused(one, two, retried):
     return isinstance(one, list) and isinstance(two, list) and live(one) == live(two)
 
 
+#: Of sizes in texts; summaries choose them by the number.
+UNITS = ("B", "KB", "KiB", "MB", "MiB", "GB", "GiB", "bytes")
+
+
 def shape(text):
     """Text without its numbers and units."""
     kept = "".join(" " if c.isdigit() or c == "." else c for c in text)
-    return [w for w in kept.split() if w not in ("B", "KiB", "MiB", "GiB", "bytes")]
+    return [w for w in kept.split() if w not in UNITS]
 
 
 def same_live(one, two):

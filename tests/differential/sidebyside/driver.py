@@ -37,7 +37,7 @@ def work():
         if not line:
             return 0
         request = json.loads(line)
-        outcome = machine.run(request["script"], request["detailed"])
+        outcome = machine.run(request["script"], request["detailed"], request["look_every"])
         try:
             machine.clean()
             outcome["unclean"] = None

@@ -74,20 +74,22 @@ class Machine:
         self._settings = False
         self._history = False
 
-    def run(self, script, detailed):
+    def run(self, script, detailed, look_every):
         """Outcome of each operation, then the final state.
 
         Each outcome is a pair: what the operation gave, and the statistics
-        after it, which only `detailed` keeps in full.
+        after it, which only `detailed` keeps in full; nothing but after
+        every `look_every`th operation.
         """
         self._settings = False
         outcomes = []
-        for name, *arguments in script:
+        for number, (name, *arguments) in enumerate(script, 1):
             try:
                 given = getattr(self, "do_" + name)(*arguments)
             except Exception as error:
                 given = self.failure(error)
-            outcomes.append([given, self._figures(detailed)])
+            looks = number % look_every == 0
+            outcomes.append([given, self._figures(detailed) if looks else {}])
         end = [self.do_snapshot(), self._figures(True)]
         return {"steps": outcomes, "end": end}
 

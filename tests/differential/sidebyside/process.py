@@ -10,6 +10,8 @@ import sys
 ROOM = pathlib.Path(__file__).resolve().parent.parent
 #: Longest a script may take; far above any, against hanging.
 SECONDS = 120
+#: Operations from one look at the statistics to the next, where looking would change what is tested.
+LOOK_EVERY = 16
 #: Calls that the two allocators need not make equally often take no virtual time, so that what
 #: runs on the device is equally far on in both when they ask.
 FREE_CALLS = ";".join(
@@ -26,11 +28,10 @@ FREE_CALLS = ";".join(
 class Driver:
     """A driver process with one allocator."""
 
-    def __init__(self, plugin, conf, log):
+    def __init__(self, plugin, conf, log, engine):
         self._log = open(log, "ab")
         env = {**os.environ, "TASK_QUEUE_ENABLE": "0", "PYTHONDONTWRITEBYTECODE": "1",
-               # Settings that don't name an engine mean the same to both allocators.
-               "NPUALLOC_DEFAULT_ENGINE": "fixed", "NPUALLOC_SKIP_RUNGS": "ample_segments",
+               "NPUALLOC_DEFAULT_ENGINE": engine, "NPUALLOC_SKIP_RUNGS": "ample_segments",
                "CANN_SIM_COSTS": FREE_CALLS}
         # Scripts decide about these.
         for name in ("NPUALLOC_PLUGIN", "NPUALLOC_DIFF_PLUGIN", "PYTORCH_ALLOC_CONF",
@@ -48,9 +49,10 @@ class Driver:
     def ready(self):
         assert self.take() == "ready"
 
-    def give(self, script, detailed=False, fresh_next=False):
+    def give(self, script, detailed=False, fresh_next=False, look_every=1):
         """Starts a script."""
-        request = {"script": script, "detailed": detailed, "fresh_next": fresh_next}
+        request = {"script": script, "detailed": detailed, "fresh_next": fresh_next,
+                   "look_every": look_every}
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
 
@@ -74,16 +76,24 @@ class Driver:
 
 
 class Pair:
-    """The stock allocator and npualloc, each in a driver process."""
+    """The stock allocator and npualloc, each in a driver process.
 
-    def __init__(self, plugin, conf, directory):
+    `unasked`: npualloc has virtual segments because the driver maps memory, and so may keep
+    freed blocks as they are, as long as nobody looks; stock has to be asked for virtual ones.
+    """
+
+    def __init__(self, plugin, conf, directory, unasked=False):
         self.conf = conf
+        self.unasked = unasked
+        stock = ",".join(filter(None, [conf, "expandable_segments:True"])) if unasked else conf
         #: Whether segments are virtual.
-        self.virtual = "expandable_segments:True" in conf
-        name = (conf or "default").replace(":", "-").replace(",", "_")
+        self.virtual = "expandable_segments:True" in stock
+        name = (stock or "default").replace(":", "-").replace(",", "_")
+        # Settings that don't name an engine mean the same to both allocators, but where that is to differ.
+        engine = "probe" if unasked else "fixed"
         self._drivers = [
-            Driver(None, conf, f"{directory}/stock-{name}.log"),
-            Driver(plugin, conf, f"{directory}/npualloc-{name}.log"),
+            Driver(None, stock, f"{directory}/stock-{name}.log", engine),
+            Driver(plugin, conf, f"{directory}/npualloc-{name}.log", engine),
         ]
         for driver in self._drivers:
             driver.ready()
@@ -92,8 +102,10 @@ class Pair:
         """Outcomes of the script with each allocator; both run at once."""
         # A worker that was replaced with one allocator only would start the
         # next script with other event and segment numbers, which don't matter.
+        short = any(operation[0] in ("capacity", "fraction") for operation in script)
+        look_every = LOOK_EVERY if self.unasked and not short else 1
         for driver in self._drivers:
-            driver.give(script, detailed)
+            driver.give(script, detailed, look_every=look_every)
         return [driver.take() for driver in self._drivers]
 
     def close(self):
