@@ -12,7 +12,7 @@ use super::window::{WAIT, Windows};
 use crate::driver::{DriverError, DriverResult, PhysicalHandle, StreamToken, UNSUPPORTED_CODE};
 use crate::error::Result;
 use crate::history::{Action, Context};
-use crate::ids::BlockId;
+use crate::ids::{BlockId, MempoolId};
 use crate::size::SMALL_SEGMENT;
 use crate::sync::MutexGuard;
 
@@ -91,7 +91,7 @@ impl DeviceAllocator {
     ) -> Result<std::result::Result<usize, Refusal>> {
         let mut windows = self.find_windows(state, request);
         if windows.dense.is_none() {
-            if !self.reserve(state, request)? {
+            if !self.reserve_surely(state, request)? {
                 return Ok(Err(Refusal::Full));
             }
             windows = self.find_windows(state, request);
@@ -185,6 +185,21 @@ impl DeviceAllocator {
             mapped.push((page, handle));
         }
         (mapped, None)
+    }
+
+    /// As [`Self::reserve`]; when the driver has no more addresses, those of ranges in which nothing is used go
+    /// back to it first. Only where there is no other way: waits for the device.
+    fn reserve_surely(&self, state: &mut MutexGuard<'_, State>, request: &Request) -> Result<bool> {
+        let reserved = self.reserve(state, request);
+        if matches!(reserved, Ok(true)) || state.segments.iter().all(|(_, s)| s.pages.is_none()) {
+            return reserved;
+        }
+        if self.in_capture(state) {
+            self.release_empty_ranges(state, MempoolId::DEFAULT)?;
+        } else {
+            self.empty(state, MempoolId::DEFAULT, false)?;
+        }
+        self.reserve(state, request)
     }
 
     /// Reserves a range for the request's list: an eighth more than the device holds, so that pages
