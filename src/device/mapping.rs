@@ -89,11 +89,13 @@ impl DeviceAllocator {
         request: &Request,
         context: &Option<Arc<Context>>,
     ) -> Result<std::result::Result<usize, Refusal>> {
+        self.refuse_asleep(state, request.pool)?;
         let mut windows = self.find_windows(state, request);
         if windows.dense.is_none() {
             if !self.reserve_surely(state, request)? {
                 return Ok(Err(Refusal::Full));
             }
+            self.refuse_asleep(state, request.pool)?;
             windows = self.find_windows(state, request);
         }
         let Some(mut window) = windows.dense else {
@@ -148,6 +150,7 @@ impl DeviceAllocator {
         self.put_back(state, got);
         state.pools.unhold(request.pool);
         let settled = state.settle(busy);
+        self.refuse_asleep(state, request.pool)?;
         match failure {
             Some(error) if error.is_out_of_memory() => Ok(Err(Refusal::Full)),
             // A wait that only the device's would do.

@@ -57,6 +57,17 @@ impl DeviceAllocator {
         segment.is_some_and(|segment| segment.pages.is_some() && state.is_asleep(segment.pool))
     }
 
+    /// A pool that sleeps serves no request.
+    pub(super) fn refuse_asleep(&self, state: &State, pool: PoolId) -> Result<()> {
+        if !state.is_asleep(pool) {
+            return Ok(());
+        }
+        Err(AllocError::Sleep {
+            what: "the pool asked for memory is asleep, and has to wake up first, on device",
+            device: self.id,
+        })
+    }
+
     /// One thread at a time. Contexts are let go without any lock, as by [`Self::unlock`].
     fn alone<T>(&self, work: impl FnOnce(&mut MutexGuard<'_, State>) -> T) -> T {
         let alone = self.exclusive.lock();
