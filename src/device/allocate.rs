@@ -375,7 +375,7 @@ impl DeviceAllocator {
         }
         let memory = MutexGuard::unlocked(state, || self.driver.memory_info(self.id))?;
         let share = state.settings.per_process_memory_fraction;
-        let promised = state.reserved() + state.growing + size;
+        let promised = state.held() + size;
         Ok(promised as f64 > (share * memory.total as f64).floor())
     }
 
@@ -387,7 +387,7 @@ impl DeviceAllocator {
         size: usize,
         context: &Option<Arc<Context>>,
     ) -> Result<std::result::Result<usize, Refusal>> {
-        let promised = state.reserved() + state.growing + size;
+        let promised = state.held() + size;
         if state.limit.is_some_and(|limit| promised > limit) {
             return Ok(Err(Refusal::Full));
         }
