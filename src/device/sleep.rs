@@ -7,7 +7,8 @@
 //!   +---------------------- wake_up: each of those pages gets memory again --------------------+
 //! ```
 //!
-//! A pool that sleeps serves no request. Blocks in it may be freed; once it is out of use, their pages are forgotten.
+//! A pool that sleeps serves no request. Blocks in it may be freed; their pages are forgotten then with the
+//! next call that returns idle memory or wakes the pool, unless a graph may need them where they are.
 
 use super::DeviceAllocator;
 use super::alias::LeftBehind;
@@ -300,7 +301,7 @@ impl State {
         found
     }
 
-    /// Forgets pages that sleep in free blocks of pools out of use: no graph needs them at their addresses, and nobody
+    /// Forgets pages that sleep in free blocks of the default pool and of pools out of use: no graph needs them at their addresses, and nobody
     /// may be left to wake them up. Not while another thread puts pages to sleep or wakes them.
     pub(super) fn forget_sleeping(&mut self, releasable: impl Fn(&Self, PoolId) -> bool) {
         if self.asleep.is_empty() || self.beds_change {
@@ -308,8 +309,8 @@ impl State {
         }
         let mut found = Vec::new();
         for (_, list) in self.lists.iter().filter(|(_, list)| list.virtual_memory) {
-            let out_of_use = self.pools.get(list.pool).is_some_and(|p| p.use_count == 0);
-            if !out_of_use || !self.is_asleep(list.pool) || !releasable(self, list.pool) {
+            let in_use = self.pools.get(list.pool).is_some_and(|p| p.use_count > 0);
+            if in_use || !self.is_asleep(list.pool) || !releasable(self, list.pool) {
                 continue;
             }
             for id in list.free.iter(&self.arena) {

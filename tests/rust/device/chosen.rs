@@ -104,9 +104,11 @@ fn pages_that_fell_asleep_are_not_moved() {
         let outcome = thread.join().expect("no panic");
         device.check_consistency().expect("consistent");
         outcome.expect("works");
-        assert_eq!(device.asleep_bytes(), slept);
+        // Where nothing is in use any more no memory is needed, whoever notices.
+        let asleep = if returns { 8 * MIB } else { slept };
+        assert_eq!(device.asleep_bytes(), asleep);
         driver.set_others(0, 0);
-        assert_eq!(device.wake_up(None).expect("works"), slept);
+        assert_eq!(device.wake_up(None).expect("works"), 8 * MIB);
         device.check_consistency().expect("consistent");
     }
 }

@@ -250,3 +250,20 @@ fn memory_that_sleeps_leaves_room_under_the_limit() {
     assert!(driver.spans(0, private, 100 * MIB - 4096).is_some());
     assert!(driver.held(0).1 <= 128 * MIB);
 }
+
+#[test]
+fn what_was_freed_asleep_needs_no_memory_to_wake_up() {
+    let (driver, device) = device_with(256 * MIB, VIRTUAL);
+    let [kept, freed] = [16 * MIB, 200 * MIB].map(|bytes| {
+        let addr = device.allocate(bytes - 4096, S0);
+        addr.unwrap()
+    });
+    device.sleep(None).unwrap();
+    assert!(device.deallocate(freed));
+    // There is room for what is still in use alone.
+    driver.set_others(0, 232 * MIB);
+    device.wake_up(None).unwrap();
+    assert_eq!(device.asleep_bytes(), 0);
+    device.check_consistency().unwrap();
+    assert!(driver.spans(0, kept, 16 * MIB - 4096).is_some());
+}
