@@ -241,6 +241,9 @@ impl DeviceAllocator {
             state.use_done(id);
         }
         state.deferred_bytes = 0;
+        let tick = state.tick;
+        let fences = state.fences.abandon(tick);
+        state.idle_events.extend(fences);
         self.unlock(state);
     }
 }
