@@ -68,12 +68,7 @@ impl DeviceAllocator {
                 .find(id)
                 .ok_or(AllocError::UnknownPool { pool: id })?,
         };
-        if state.is_asleep(pool) {
-            return Err(AllocError::Sleep {
-                what: "the pool asked for memory is asleep, and has to wake up first, on device",
-                device: self.id,
-            });
-        }
+        self.refuse_asleep(&state, pool)?;
         let mut request = state.request(bytes, self.pad, stream, pool);
         if pool == PoolId::DEFAULT
             && context.is_none()
@@ -132,7 +127,8 @@ impl DeviceAllocator {
         // The pool may have no user any more: it must not be forgotten meanwhile.
         state.pools.hold(request.pool);
         let mut outcome = self.climb_again(&mut state, &request, &context, &mut attempt);
-        if outcome.is_err() && request.virtual_memory && state.gives_up_virtual_segments() {
+        let driver_failed = matches!(outcome, Err(AllocError::Driver(_)));
+        if driver_failed && request.virtual_memory && state.gives_up_virtual_segments() {
             self.settle_engine(&mut state);
             attempt
                 .tried
@@ -204,6 +200,8 @@ impl DeviceAllocator {
     ) -> Climbed {
         macro_rules! try_cache {
             ($rung:ident) => {
+                // It may have fallen asleep while the lock was released.
+                self.refuse_asleep(state, request.pool)?;
                 if let Some(id) = state.find(request) {
                     state.ladder.$rung += 1;
                     return Ok(Ok(state.hand_out(id, request, context.clone())));
@@ -377,7 +375,7 @@ impl DeviceAllocator {
         }
         let memory = MutexGuard::unlocked(state, || self.driver.memory_info(self.id))?;
         let share = state.settings.per_process_memory_fraction;
-        let promised = state.reserved() + state.growing + size;
+        let promised = state.held() + size;
         Ok(promised as f64 > (share * memory.total as f64).floor())
     }
 
@@ -389,7 +387,7 @@ impl DeviceAllocator {
         size: usize,
         context: &Option<Arc<Context>>,
     ) -> Result<std::result::Result<usize, Refusal>> {
-        let promised = state.reserved() + state.growing + size;
+        let promised = state.held() + size;
         if state.limit.is_some_and(|limit| promised > limit) {
             return Ok(Err(Refusal::Full));
         }

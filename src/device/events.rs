@@ -86,25 +86,20 @@ impl DeviceAllocator {
     }
 
     /// Records the events that freed blocks still need: one on each stream for all blocks of a pool. Uses within a
-    /// graph capture need none once it has ended: the graph orders them. While any is under way they are as
-    /// they were: the capture itself may go on using the memory.
+    /// graph capture need none once it has ended: the graph orders them. While any is under way all stay as they
+    /// are, as in the stock allocator: it may go on using the memory, and an event on a stream that another thread
+    /// captures would become part of the graph.
     ///
     /// Events are recorded with the lock released: recording goes through the client's task queue and may wait
     /// for room in it, while the queue's consumer may be allocating.
     pub(super) fn fence_deferred(&self, state: &mut MutexGuard<'_, State>) {
-        if state.deferred.is_empty() {
+        if state.deferred.is_empty() || state.captures > 0 {
             return;
         }
         state.deferred_bytes = 0;
         let mut deferred = std::mem::take(&mut state.deferred);
         let mut waiting = std::mem::take(&mut state.to_fence);
-        let capturing = state.captures > 0;
-        deferred.retain(|&id| {
-            let block = &state.arena[id];
-            if capturing && state.uses.of(block).iter().any(|used| used.captured) {
-                state.deferred_bytes += block.size;
-                return true;
-            }
+        for id in deferred.drain(..) {
             let uses = state.take_uses(id);
             let outside = uses.iter().filter(|used| !used.captured);
             let before = waiting.len();
@@ -114,8 +109,7 @@ impl DeviceAllocator {
             if waiting.len() == before {
                 state.complete_free(id, None);
             }
-            false
-        });
+        }
         state.deferred = deferred;
         state.detached += waiting.len();
         waiting.sort_unstable_by_key(|(stream, id)| (stream.device, stream.id, state.pool_of(*id)));
@@ -247,6 +241,9 @@ impl DeviceAllocator {
             state.use_done(id);
         }
         state.deferred_bytes = 0;
+        let tick = state.tick;
+        let fences = state.fences.abandon(tick);
+        state.idle_events.extend(fences);
         self.unlock(state);
     }
 }

@@ -98,3 +98,41 @@ impl DeviceAllocator {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::Settings;
+    use crate::driver::StreamToken;
+    use crate::driver::fake::FakeDriver;
+    use crate::ids::DeviceId;
+
+    #[test]
+    fn no_fence_from_before_a_reset_is_waited_for() {
+        let driver = Arc::new(FakeDriver::new(1 << 30));
+        let device = DeviceAllocator::new(DeviceId(0), driver.clone(), Settings::default(), 32)
+            .expect("device");
+        let stream = StreamKey(0);
+        let addr = device.allocate(700, stream).expect("fits");
+        // Work that the reset ends: its events never complete.
+        driver.submit(StreamToken {
+            id: 0,
+            device: 0,
+            reserved: 0,
+        });
+        assert!(device.deallocate(addr));
+        let mut state = device.state.lock();
+        device.record_fence(&mut state, stream).expect("recorded");
+        drop(state);
+        device.drop_pending_events();
+        let mut state = device.state.lock();
+        let tick = state.tick;
+        assert_eq!(state.fences.heads().count(), 0);
+        assert_eq!(state.fences.completed(stream), tick);
+        assert!(state.fences.take_until(stream, tick).is_empty());
+        drop(state);
+        device.check_consistency().expect("consistent");
+    }
+}

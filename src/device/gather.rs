@@ -77,9 +77,8 @@ impl State {
 
     /// Bytes that may be obtained from the driver under the process's limit.
     pub(super) fn room_under_limit(&self) -> usize {
-        self.limit.map_or(usize::MAX, |limit| {
-            limit.saturating_sub(self.reserved() + self.growing)
-        })
+        self.limit
+            .map_or(usize::MAX, |limit| limit.saturating_sub(self.held()))
     }
 }
 

@@ -33,7 +33,7 @@ impl DeviceAllocator {
         let threshold = (state.settings.garbage_collection_threshold * limit as f64) as usize;
         let Some(target) = state
             .reserved()
-            .checked_sub(threshold)
+            .checked_sub(threshold + state.asleep_bytes())
             .filter(|over| *over > 0)
         else {
             return Ok(());

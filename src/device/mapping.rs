@@ -12,7 +12,7 @@ use super::window::{WAIT, Windows};
 use crate::driver::{DriverError, DriverResult, PhysicalHandle, StreamToken, UNSUPPORTED_CODE};
 use crate::error::Result;
 use crate::history::{Action, Context};
-use crate::ids::BlockId;
+use crate::ids::{BlockId, MempoolId};
 use crate::size::SMALL_SEGMENT;
 use crate::sync::MutexGuard;
 
@@ -89,11 +89,13 @@ impl DeviceAllocator {
         request: &Request,
         context: &Option<Arc<Context>>,
     ) -> Result<std::result::Result<usize, Refusal>> {
+        self.refuse_asleep(state, request.pool)?;
         let mut windows = self.find_windows(state, request);
         if windows.dense.is_none() {
-            if !self.reserve(state, request)? {
+            if !self.reserve_surely(state, request)? {
                 return Ok(Err(Refusal::Full));
             }
+            self.refuse_asleep(state, request.pool)?;
             windows = self.find_windows(state, request);
         }
         let Some(mut window) = windows.dense else {
@@ -148,6 +150,7 @@ impl DeviceAllocator {
         self.put_back(state, got);
         state.pools.unhold(request.pool);
         let settled = state.settle(busy);
+        self.refuse_asleep(state, request.pool)?;
         match failure {
             Some(error) if error.is_out_of_memory() => Ok(Err(Refusal::Full)),
             // A wait that only the device's would do.
@@ -185,6 +188,21 @@ impl DeviceAllocator {
             mapped.push((page, handle));
         }
         (mapped, None)
+    }
+
+    /// As [`Self::reserve`]; when the driver has no more addresses, those of ranges in which nothing is used go
+    /// back to it first. Only where there is no other way: waits for the device.
+    fn reserve_surely(&self, state: &mut MutexGuard<'_, State>, request: &Request) -> Result<bool> {
+        let reserved = self.reserve(state, request);
+        if matches!(reserved, Ok(true)) || state.segments.iter().all(|(_, s)| s.pages.is_none()) {
+            return reserved;
+        }
+        if self.in_capture(state) {
+            self.release_empty_ranges(state, MempoolId::DEFAULT)?;
+        } else {
+            self.empty(state, MempoolId::DEFAULT, false)?;
+        }
+        self.reserve(state, request)
     }
 
     /// Reserves a range for the request's list: an eighth more than the device holds, so that pages

@@ -60,6 +60,7 @@ impl DeviceAllocator {
         self.unmap_idle(state, None, settled.tick, |state, of| {
             settled.allows(state, of)
         })?;
+        state.forget_sleeping(|state, of| settled.allows(state, of));
         self.drop_stale(state, None)?;
         self.finish_probe(state)?;
         if free_physical {

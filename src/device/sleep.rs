@@ -7,7 +7,8 @@
 //!   +---------------------- wake_up: each of those pages gets memory again --------------------+
 //! ```
 //!
-//! A pool that sleeps serves no request. Blocks in it may be freed.
+//! A pool that sleeps serves no request. Blocks in it may be freed; their pages are forgotten then with the
+//! next call that returns idle memory or wakes the pool, unless a graph may need them where they are.
 
 use super::DeviceAllocator;
 use super::alias::LeftBehind;
@@ -15,6 +16,7 @@ use super::state::State;
 use crate::block::BlockState;
 use crate::driver::{DriverError, PhysicalHandle, VirtualMemory};
 use crate::error::{AllocError, Result};
+use crate::history::Action;
 use crate::ids::{MempoolId, PoolId, SegmentId};
 use crate::sync::MutexGuard;
 
@@ -44,9 +46,7 @@ impl DeviceAllocator {
 
     /// Bytes of pages that sleep.
     pub fn asleep_bytes(&self) -> usize {
-        let state = self.state.lock();
-        let tables = state.segments.iter().filter_map(|(_, s)| s.pages.as_ref());
-        tables.map(|pages| pages.asleep() * pages.page_size()).sum()
+        self.state.lock().asleep_bytes()
     }
 
     /// Whether the live block at `addr` lies in memory that sleeps, wakes up or is on its way to sleep.
@@ -55,6 +55,17 @@ impl DeviceAllocator {
         let block = state.live.get(addr, &state.arena);
         let segment = block.and_then(|id| state.segments.get(state.arena[id].segment));
         segment.is_some_and(|segment| segment.pages.is_some() && state.is_asleep(segment.pool))
+    }
+
+    /// A pool that sleeps serves no request.
+    pub(super) fn refuse_asleep(&self, state: &State, pool: PoolId) -> Result<()> {
+        if !state.is_asleep(pool) {
+            return Ok(());
+        }
+        Err(AllocError::Sleep {
+            what: "the pool asked for memory is asleep, and has to wake up first, on device",
+            device: self.id,
+        })
     }
 
     /// One thread at a time. Contexts are let go without any lock, as by [`Self::unlock`].
@@ -94,8 +105,10 @@ impl DeviceAllocator {
         let left = state.left_behind();
         let leaving: usize = beds.iter().map(|bed| bed.size).sum();
         state.leaving += leaving;
+        state.beds_change = true;
         let (done, freed, failure) =
             MutexGuard::unlocked(state, || self.clear_beds(driver, &beds, &handles, &left));
+        state.beds_change = false;
         state.leaving -= leaving;
         pools.iter().for_each(|&pool| state.pools.unhold(pool));
         let mut bytes = 0;
@@ -158,9 +171,23 @@ impl DeviceAllocator {
         let Some(driver) = self.driver.virtual_memory() else {
             return Ok(0);
         };
+        state.forget_sleeping(|_, pool| pools.contains(&pool));
+        state.beds_change = true;
+        let woken = self.wake_pages(state, driver, &pools);
+        state.beds_change = false;
+        state.forget_awake();
+        woken
+    }
+
+    fn wake_pages(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        driver: &dyn VirtualMemory,
+        pools: &[PoolId],
+    ) -> Result<usize> {
         let mut bytes = 0;
         let mut emptied = false;
-        for bed in state.sleeping_pages(&pools) {
+        for bed in state.sleeping_pages(pools) {
             let handle = loop {
                 let idle = state
                     .pages
@@ -169,20 +196,34 @@ impl DeviceAllocator {
                 if let Some((handle, _)) = idle {
                     break handle;
                 }
-                let huge = bed.size == super::mapping::HUGE_PAGE;
-                let fresh =
-                    MutexGuard::unlocked(state, || driver.malloc_physical(self.id, bed.size, huge));
-                match fresh {
-                    Ok(handle) => break handle,
-                    Err(error) if error.is_out_of_memory() && !emptied => {
-                        emptied = true;
-                        self.empty(state, MempoolId::DEFAULT, true)?;
+                let failure = if state.room_under_limit() < bed.size {
+                    AllocError::Sleep {
+                        what: "the memory limit leaves no room to wake up on device",
+                        device: self.id,
                     }
-                    Err(error) => return Err(error.into()),
+                } else {
+                    let huge = bed.size == super::mapping::HUGE_PAGE;
+                    state.growing += bed.size;
+                    let fresh = MutexGuard::unlocked(state, || {
+                        driver.malloc_physical(self.id, bed.size, huge)
+                    });
+                    state.growing -= bed.size;
+                    match fresh {
+                        Ok(handle) => break handle,
+                        Err(error) if error.is_out_of_memory() => error.into(),
+                        Err(error) => return Err(error.into()),
+                    }
+                };
+                if emptied {
+                    return Err(failure);
                 }
+                emptied = true;
+                self.empty(state, MempoolId::DEFAULT, true)?;
             };
+            state.growing += bed.size;
             let mapped =
                 MutexGuard::unlocked(state, || driver.map(self.id, bed.addr, bed.size, handle));
+            state.growing -= bed.size;
             if let Err(error) = mapped {
                 state.pages.put(bed.size, handle, None);
                 return Err(error.into());
@@ -192,7 +233,6 @@ impl DeviceAllocator {
             }
             bytes += bed.size;
         }
-        state.forget_awake();
         Ok(bytes)
     }
 }
@@ -259,6 +299,38 @@ impl State {
             }
         }
         found
+    }
+
+    /// Forgets pages that sleep in free blocks of the default pool and of pools out of use: no graph needs them at their addresses, and nobody
+    /// may be left to wake them up. Not while another thread puts pages to sleep or wakes them.
+    pub(super) fn forget_sleeping(&mut self, releasable: impl Fn(&Self, PoolId) -> bool) {
+        if self.asleep.is_empty() || self.beds_change {
+            return;
+        }
+        let mut found = Vec::new();
+        for (_, list) in self.lists.iter().filter(|(_, list)| list.virtual_memory) {
+            let in_use = self.pools.get(list.pool).is_some_and(|p| p.use_count > 0);
+            if in_use || !self.is_asleep(list.pool) || !releasable(self, list.pool) {
+                continue;
+            }
+            for id in list.free.iter(&self.arena) {
+                if let (Some(range), Some(pages)) = (self.idle_pages(id), self.pages_of(id)) {
+                    let asleep: Vec<usize> = range.filter(|&page| pages.is_asleep(page)).collect();
+                    found.extend((!asleep.is_empty()).then_some((id, asleep)));
+                }
+            }
+        }
+        for (id, asleep) in found {
+            self.occupy(id);
+            let segment = self.arena[id].segment;
+            if let Some(pages) = self.pages_mut(segment) {
+                asleep.iter().for_each(|&page| pages.forget_asleep(page));
+            }
+            let context = self.history.segments.get(&segment).cloned();
+            self.count_pages(id, &asleep, Action::SegmentUnmap, context);
+            self.settle(id);
+        }
+        self.forget_awake();
     }
 
     /// Pools without a page that sleeps serve requests again.

@@ -107,6 +107,8 @@ pub(super) struct State {
     pub probe: Option<Probe>,
     /// Pools whose memory is with the driver for now.
     pub asleep: Vec<PoolId>,
+    /// A thread puts pages to sleep, or wakes them.
+    pub beds_change: bool,
     /// Mappings left behind by pages that moved.
     pub stale: usize,
     /// How far streams have come: what may be unmapped without waiting.
@@ -181,6 +183,7 @@ impl State {
             aliasing: None,
             probe: None,
             asleep: Vec::new(),
+            beds_change: false,
             stale: 0,
             fences: Fences::default(),
             device_full: false,
@@ -284,7 +287,21 @@ impl State {
         self.ahead + self.pages.bytes() + self.probe.as_ref().map_or(0, Probe::bytes)
     }
 
-    /// Bytes held from the driver, idle physical memory included.
+    /// Bytes of pages that sleep: they count as reserved, but are with the driver.
+    pub fn asleep_bytes(&self) -> usize {
+        if self.asleep.is_empty() {
+            return 0;
+        }
+        let tables = self.segments.iter().filter_map(|(_, s)| s.pages.as_ref());
+        tables.map(|pages| pages.asleep() * pages.page_size()).sum()
+    }
+
+    /// Bytes that count against what this process may hold, those that threads are obtaining included.
+    pub fn held(&self) -> usize {
+        self.reserved() + self.growing - self.asleep_bytes()
+    }
+
+    /// Bytes held from the driver, idle physical memory included, and those that sleep.
     pub fn reserved(&self) -> usize {
         self.stats.reserved_bytes.current() as usize + self.idle_bytes()
     }

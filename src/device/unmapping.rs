@@ -23,17 +23,16 @@ impl DeviceAllocator {
         tick: u64,
         releasable: impl Fn(&State, PoolId) -> bool,
     ) -> Result<usize> {
-        let mut candidates: Vec<(u32, usize, BlockId)> = Vec::new();
+        let mut candidates: Vec<(u64, usize, BlockId)> = Vec::new();
         for (_, list) in state.lists.iter().filter(|(_, list)| list.virtual_memory) {
             if !releasable(state, list.pool) || state.is_asleep(list.pool) {
                 continue;
             }
             for id in list.free.iter(&state.arena) {
-                let block = &state.arena[id];
-                let age = (tick as u32).wrapping_sub(block.free_since);
+                let freed = state.freed_at(id);
                 // Freed since the device was synchronised: may still be in use.
-                if age <= u32::MAX / 2 && state.idle_pages(id).is_some() {
-                    candidates.push((u32::MAX - age, block.addr, id));
+                if freed <= tick && state.idle_pages(id).is_some() {
+                    candidates.push((freed, state.arena[id].addr, id));
                 }
             }
         }
@@ -46,7 +45,7 @@ impl DeviceAllocator {
             }
             // Other threads may have taken it meanwhile, or put it to sleep.
             let block = &state.arena[id];
-            let fresh = (tick as u32).wrapping_sub(block.free_since) > u32::MAX / 2;
+            let fresh = state.freed_at(id) > tick;
             let asleep = state.is_asleep(state.lists[block.list].pool);
             let free = block.state == crate::block::BlockState::Free && block.addr == addr;
             if free && !fresh && !asleep {
@@ -280,5 +279,20 @@ mod tests {
         let freed = device.free_pages(&mut state, PAGE, 2 * PAGE);
         assert_eq!(freed, Ok(PAGE));
         assert_eq!(driver.held_virtual(0).0, 0);
+    }
+
+    #[test]
+    fn memory_that_was_idle_for_very_long_is_freed() {
+        let driver = Arc::new(FakeDriver::new(8 * PAGE));
+        let settings = Settings::parse("expandable_segments:True").expect("valid");
+        let device =
+            DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
+        let addr = device.allocate(3 * PAGE - 512, StreamKey(0)).expect("fits");
+        assert!(device.deallocate(addr));
+        // As many frees as a server makes in a day or two.
+        device.state.lock().tick += 3 << 30;
+        device.empty_cache(MempoolId::DEFAULT).expect("works");
+        assert_eq!(driver.held_virtual(0), (0, 0));
+        device.check_consistency().expect("consistent");
     }
 }

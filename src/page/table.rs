@@ -182,6 +182,15 @@ impl PageTable {
         }
     }
 
+    /// Notes that a page that slept belongs to nobody any more.
+    pub fn forget_asleep(&mut self, page: usize) {
+        if self.is_asleep(page) {
+            self.slots[page] = Slot::Empty;
+            self.asleep -= 1;
+            self.mapped -= 1;
+        }
+    }
+
     /// Whether a page sleeps.
     pub fn is_asleep(&self, page: usize) -> bool {
         matches!(self.slots.get(page), Some(Slot::Asleep))

@@ -132,6 +132,17 @@ impl Fences {
         fences.completed = fences.completed.max(tick);
     }
 
+    /// The device is reset: everything freed up to `tick` is out of use, and events outstanding never complete.
+    /// Returns them.
+    pub fn abandon(&mut self, tick: u64) -> Vec<EventHandle> {
+        self.complete_all(tick);
+        let outstanding = self.streams.iter_mut().map(|of| &mut of.outstanding);
+        outstanding
+            .flat_map(|of| of.drain(..))
+            .map(|(_, event)| event)
+            .collect()
+    }
+
     /// Everything freed on any stream up to `tick` is out of use: the device was synchronised.
     pub fn complete_all(&mut self, tick: u64) {
         self.all = self.all.max(tick);

@@ -41,6 +41,8 @@ struct Device {
     next_handle: usize,
     /// Taken by somebody else, bytes.
     others: usize,
+    /// Addresses that can be reserved, bytes; `None` for any number.
+    window: Option<usize>,
 }
 
 impl Device {
@@ -172,6 +174,11 @@ impl FakeDriver {
     /// Another process holds `bytes` of the device from now on.
     pub fn set_others(&self, device: u32, bytes: usize) {
         self.inner.lock().devices.entry(device).or_default().others = bytes;
+    }
+
+    /// No more than `bytes` of addresses can be reserved on the device at once from now on.
+    pub fn limit_addresses(&self, device: u32, bytes: usize) {
+        self.inner.lock().devices.entry(device).or_default().window = Some(bytes);
     }
 
     /// Submits work to a stream: events recorded from now on wait for it.

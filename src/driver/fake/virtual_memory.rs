@@ -4,6 +4,8 @@ use super::FakeDriver;
 use crate::driver::{DriverError, DriverResult, OUT_OF_MEMORY_CODE, PhysicalHandle, VirtualMemory};
 use crate::ids::DeviceId;
 
+/// What the runtime answers when its window of addresses is used up.
+const REFUSED_CODE: i32 = 507_899;
 /// What the runtime answers to arguments that make no sense.
 const INVALID_CODE: i32 = 107_000;
 
@@ -18,6 +20,13 @@ impl VirtualMemory for FakeDriver {
     fn reserve_address(&self, device: DeviceId, bytes: usize) -> DriverResult<usize> {
         let mut inner = self.enter("reserve_address")?;
         let slot = inner.devices.entry(device.0).or_default();
+        let reserved: usize = slot.reserved.values().sum();
+        if slot.window.is_some_and(|window| reserved + bytes > window) {
+            return Err(DriverError {
+                call: "reserve_address",
+                code: REFUSED_CODE,
+            });
+        }
         let addr = slot.take_addresses(device, bytes);
         slot.reserved.insert(addr, bytes);
         Ok(addr)

@@ -210,3 +210,60 @@ fn memory_that_is_still_mapped_elsewhere_stays_until_its_last_use_there() {
     assert_eq!(device.wake_up(None).unwrap(), 208 * MIB);
     device.check_consistency().unwrap();
 }
+
+#[test]
+fn a_pool_released_asleep_is_forgotten_without_waking_up() {
+    let (driver, device) = device_with(256 * MIB, VIRTUAL);
+    device.create_or_incref_pool(POOL, false).unwrap();
+    let blocks = [40 * MIB, 700].map(|bytes| pool_address(&device, bytes));
+    device.sleep(Some(POOL)).unwrap();
+    device.release_pool(POOL).unwrap();
+    device.empty_cache(POOL).unwrap();
+    device.check_consistency().unwrap();
+    assert!(device.asleep_bytes() > 0, "blocks in use");
+    assert!(blocks.iter().all(|addr| device.deallocate(*addr)));
+    // There is no room to wake it.
+    driver.set_others(0, 256 * MIB);
+    device.empty_cache(POOL).unwrap();
+    device.check_consistency().unwrap();
+    assert!(!device.has_pool(POOL));
+    assert_eq!(device.asleep_bytes(), 0);
+    assert_eq!(device.stats().0.reserved_bytes.current(), 0);
+    assert_eq!(driver.held_virtual(0), (0, 0));
+    assert_eq!(device.wake_up(None).unwrap(), 0);
+}
+
+#[test]
+fn memory_that_sleeps_leaves_room_under_the_limit() {
+    let (driver, device) = device_with(256 * MIB, VIRTUAL);
+    device.create_or_incref_pool(POOL, false).unwrap();
+    device.set_memory_fraction(0.5).unwrap();
+    let private = pool_address(&device, 100 * MIB - 4096);
+    device.sleep(Some(POOL)).unwrap();
+    let other = device.allocate(100 * MIB - 4096, S0).unwrap();
+    let error = device.wake_up(Some(POOL)).unwrap_err();
+    assert!(error.to_string().contains("limit"), "{error}");
+    device.check_consistency().unwrap();
+    assert!(driver.held(0).1 <= 128 * MIB);
+    assert!(device.deallocate(other));
+    device.wake_up(Some(POOL)).unwrap();
+    assert!(driver.spans(0, private, 100 * MIB - 4096).is_some());
+    assert!(driver.held(0).1 <= 128 * MIB);
+}
+
+#[test]
+fn what_was_freed_asleep_needs_no_memory_to_wake_up() {
+    let (driver, device) = device_with(256 * MIB, VIRTUAL);
+    let [kept, freed] = [16 * MIB, 200 * MIB].map(|bytes| {
+        let addr = device.allocate(bytes - 4096, S0);
+        addr.unwrap()
+    });
+    device.sleep(None).unwrap();
+    assert!(device.deallocate(freed));
+    // There is room for what is still in use alone.
+    driver.set_others(0, 232 * MIB);
+    device.wake_up(None).unwrap();
+    assert_eq!(device.asleep_bytes(), 0);
+    device.check_consistency().unwrap();
+    assert!(driver.spans(0, kept, 16 * MIB - 4096).is_some());
+}

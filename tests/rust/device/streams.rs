@@ -235,6 +235,28 @@ fn what_a_capture_uses_is_nobodys_until_it_has_ended() {
 }
 
 #[test]
+fn no_event_is_recorded_on_a_stream_that_another_thread_may_capture() {
+    let (driver, device) = device(GIB);
+    let used = device.allocate(30 * MIB, S0).expect("fits");
+    device.record_stream(used, SIDE);
+    driver.submit(SIDE);
+    // Another thread captures, this one frees and allocates.
+    device.mark_capture_begin();
+    device.deallocate(used);
+    let other = device.allocate(30 * MIB, S0).expect("fits");
+    assert_ne!(other, used);
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    assert_eq!(driver.calls("event_record"), 0);
+    device.check_consistency().expect("consistent");
+    driver.submit(SIDE);
+    device.mark_capture_end().expect("under way");
+    assert_ne!(device.allocate(30 * MIB, S0).expect("fits"), used);
+    driver.finish(SIDE);
+    assert_eq!(device.allocate(30 * MIB, S0).expect("fits"), used);
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
 fn a_stream_that_another_thread_may_capture_is_not_waited_for() {
     // Pages of the request's own size, and smaller ones.
     for (count, size) in [(1, 600 * MIB), (400, MIB - 4096)] {

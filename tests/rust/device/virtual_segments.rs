@@ -308,3 +308,20 @@ fn pages_are_larger_where_each_has_one_address() {
         device.check_consistency().expect("consistent");
     }
 }
+
+#[test]
+fn addresses_of_idle_ranges_are_given_back_when_they_run_out() {
+    let (driver, device) = device_with(GIB, "expandable_segments:True");
+    // Ranges span an eighth more than the device: room for those of one stream, and a little.
+    driver.limit_addresses(0, 3 * GIB);
+    for stream in 0..24 {
+        let blocks = [700, 40 * MIB].map(|bytes| {
+            let addr = device.allocate(bytes, StreamKey(stream));
+            addr.unwrap_or_else(|error| panic!("stream {stream}: {error}"))
+        });
+        device.check_consistency().expect("consistent");
+        assert!(blocks.iter().all(|addr| device.deallocate(*addr)));
+    }
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    assert_eq!(driver.held_virtual(0), (0, 0));
+}
