@@ -159,7 +159,7 @@ impl DeviceAllocator {
         })
     }
 
-    /// Waits for the event of a block on a stream, and returns the blocks whose events come before it there.
+    /// Waits for the event of a block on a stream, and returns the blocks whose events completed before it there.
     pub(super) fn await_block(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -174,10 +174,37 @@ impl DeviceAllocator {
         let waited = MutexGuard::unlocked(state, || self.driver.event_synchronize(last.event));
         state.detached -= taken.len();
         match waited {
-            Ok(()) => taken.into_iter().for_each(|done| state.event_done(done)),
+            Ok(()) => {
+                let left = self.return_completed(state, taken, last.event);
+                state.pending.put_back(stream, left);
+            }
             Err(_) => state.pending.put_back(stream, taken),
         }
         waited
+    }
+
+    /// Returns the blocks whose events have completed, of which `known` is one; gives back the others. A queue is in
+    /// the order in which threads told of their events, after these had been recorded: what lies before an event that
+    /// has completed may still be under way.
+    fn return_completed(
+        &self,
+        state: &mut State,
+        taken: Vec<PendingUse>,
+        known: EventHandle,
+    ) -> Vec<PendingUse> {
+        let mut completed = known;
+        let mut left = Vec::new();
+        for pending in taken {
+            let over = [completed, known].contains(&pending.event)
+                || matches!(self.driver.event_query(pending.event), Ok(true));
+            if over {
+                completed = pending.event;
+                state.event_done(pending);
+            } else {
+                left.push(pending);
+            }
+        }
+        left
     }
 
     /// Waits for the outstanding events of `pool` (`None`: of all) and returns the blocks; also those without an

@@ -78,6 +78,7 @@ struct Inner {
     aliasing_refused: bool,
     unnamed: Vec<StreamKey>,
     meanwhile: Option<Meanwhile>,
+    afterwards: Option<Meanwhile>,
     /// How long calls take.
     times: HashMap<&'static str, Duration>,
 }
@@ -159,6 +160,12 @@ impl FakeDriver {
     pub fn meanwhile(&self, call: &'static str, happens: impl FnOnce() + Send + 'static) {
         let happens = Box::new(happens);
         self.inner.lock().meanwhile = Some(Meanwhile { call, happens });
+    }
+
+    /// As [`Self::meanwhile`], once the next event was recorded, before the call returns.
+    pub fn meanwhile_recorded(&self, happens: impl FnOnce() + Send + 'static) {
+        let (call, happens) = ("event_record", Box::new(happens));
+        self.inner.lock().afterwards = Some(Meanwhile { call, happens });
     }
 
     /// From now on a call of a kind (the trait's method name) takes so long; other threads go on meanwhile.
@@ -294,6 +301,10 @@ impl Driver for FakeDriver {
         let mut inner = self.enter("event_record")?;
         let position = inner.submitted.get(&stream).copied().unwrap_or(0);
         inner.events.insert(event.0, Some((stream, position)));
+        if let Some(afterwards) = inner.afterwards.take() {
+            drop(inner);
+            (afterwards.happens)();
+        }
         Ok(())
     }
 

@@ -190,3 +190,29 @@ fn a_block_without_an_event_waits_for_the_synchronisation_after_its_last_use() {
     assert_eq!(driver.size_at(0, first), None);
     device.check_consistency().expect("consistent");
 }
+
+#[test]
+fn a_block_whose_event_was_told_of_too_early_waits_for_it() {
+    let (driver, device) = device(170 * MIB);
+    let device = Arc::new(device);
+    let first = device.allocate(100 * MIB, S0).expect("fits");
+    let second = device.allocate(60 * MIB, S0).expect("fits");
+    for addr in [first, second] {
+        assert!(device.record_stream(addr, SIDE));
+    }
+    driver.submit(SIDE);
+    let (other, its_driver) = (device.clone(), driver.clone());
+    driver.meanwhile_recorded(move || {
+        // The event of another thread's block is recorded after that of the first one, and told of before it.
+        its_driver.submit(SIDE);
+        assert!(other.deallocate(second));
+    });
+    assert!(device.deallocate(first));
+    // The first block is waited for, the second one is still in use.
+    assert_eq!(device.allocate(100 * MIB, S0).expect("fits"), first);
+    assert_eq!(driver.progress(SIDE), (2, 1));
+    device.check_consistency().expect("consistent");
+    assert_eq!(device.allocate(60 * MIB, S0).expect("fits"), second);
+    assert_eq!(driver.progress(SIDE), (2, 2));
+    device.check_consistency().expect("consistent");
+}
