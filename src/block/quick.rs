@@ -78,10 +78,11 @@ pub enum Found {
     Stale(usize),
 }
 
-/// A list and a size, which is a multiple of 512 below 2^49.
+/// A list and a size, which is a multiple of 512. All from 2^49 on, which no block has but a request may, are one.
 #[inline]
 fn key_of(list: ListId, size: usize) -> u64 {
-    u64::from(list.0) << SIZE_BITS | (size / MIN_BLOCK_SIZE) as u64
+    let units = (size / MIN_BLOCK_SIZE) as u64;
+    u64::from(list.0) << SIZE_BITS | units.min((1 << SIZE_BITS) - 1)
 }
 
 fn size_of_key(key: u64) -> usize {

@@ -118,6 +118,17 @@ fn nothing_is_kept_where_virtual_segments_were_asked_for_memory_is_short_or_it_i
     }
 }
 
+#[test]
+fn a_block_that_is_kept_serves_no_request_that_is_far_too_large() {
+    for bits in 48..60 {
+        let (_, device) = by_default(4 * GIB);
+        two_freed(&device);
+        let found = device.allocate((1 << bits) + A, S0);
+        assert!(found.is_err(), "2^{bits} bytes and {A}: {found:x?}");
+        device.check_consistency().expect("consistent");
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Op {
     Alloc(usize, usize),
