@@ -126,6 +126,7 @@ impl DeviceAllocator {
         self.settle_limit(&mut state)?;
         // The pool may have no user any more: it must not be forgotten meanwhile.
         state.pools.hold(request.pool);
+        let most_active = state.most_active;
         let mut outcome = self.climb_again(&mut state, &request, &context, &mut attempt);
         let driver_failed = matches!(outcome, Err(AllocError::Driver(_)));
         if driver_failed && request.virtual_memory && state.gives_up_virtual_segments() {
@@ -141,6 +142,11 @@ impl DeviceAllocator {
             outcome = self.climb(&mut state, &fixed, &context, &mut attempt);
         }
         state.pools.unhold(request.pool);
+        if !matches!(outcome, Ok(Ok(_))) {
+            // What was asked for in vain is no reason to hold more from now on.
+            let active = state.stats.blocks.active_bytes() as usize;
+            state.most_active = most_active.max(active);
+        }
         let tried = attempt.tried;
         match outcome {
             Ok(Ok(addr)) => {

@@ -237,3 +237,22 @@ fn virtual_segments_use_all_of_a_device_that_is_little_larger_than_what_is_neede
         assert!((10_900..=11_000).contains(&near), "{near} MiB");
     }
 }
+
+#[test]
+fn a_request_that_failed_is_no_reason_to_hold_more() {
+    let held = |fails: bool| {
+        let (driver, device) = device_with(8 * GIB, "expandable_segments:True");
+        let mut last = device.allocate(100 * MIB, S0).expect("fits");
+        if fails {
+            device.allocate(20 * GIB, S0).expect_err("no room");
+        }
+        for more in 1..40 {
+            let next = device.allocate((100 + 8 * more) * MIB, S0).expect("fits");
+            assert!(device.deallocate(last));
+            last = next;
+        }
+        device.check_consistency().expect("consistent");
+        driver.mapped_bytes(0) / MIB
+    };
+    assert_eq!(held(true), held(false));
+}
