@@ -163,6 +163,10 @@ impl State {
             }
         };
         let end = run.last().map_or(0, |part| part.end);
+        // No sum below overflows then, whatever was asked for.
+        if request.size > end - run[0].addr {
+            return;
+        }
         let completed = self.fences.completed(self.lists[request.list].stream);
         let calls = |page: usize| match pages.stale(page) {
             None => 1,
