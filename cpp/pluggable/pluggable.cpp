@@ -29,7 +29,7 @@ NpuAllocator& instance() {
     auto* allocator = new NpuAllocator();
     the_allocator.store(allocator, std::memory_order_release);
     follow_wheel();
-    std::atexit([] { the_allocator.load()->core().begin_process_exit(); });
+    std::atexit([] { the_allocator.load()->begin_process_exit(); });
     return allocator;
   }();
   return *made;
