@@ -29,7 +29,7 @@ NpuAllocator& instance() {
     auto* allocator = new NpuAllocator();
     the_allocator.store(allocator, std::memory_order_release);
     follow_wheel();
-    std::atexit([] { the_allocator.load()->core().begin_process_exit(); });
+    std::atexit([] { the_allocator.load()->begin_process_exit(); });
     return allocator;
   }();
   return *made;
@@ -46,10 +46,16 @@ NpuAllocator& ready() {
   return allocator;
 }
 
-// The block at `ptr` as torch would pass it; owns nothing.
+// torch_npu passes memory of others too, without the deleter that tells it apart.
+c10::DeleterFnPtr deleter_of(const void* ptr) {
+  const BlockView view = ready().core().describe_block(reinterpret_cast<std::uintptr_t>(ptr));
+  return view.status == Status::InvalidPointer ? &c10::detail::deleteNothing : &delete_block;
+}
+
+// The memory at `ptr` as torch would pass it; owns nothing.
 class Borrowed {
  public:
-  Borrowed(void* ptr, c10::Device device) : data_(ptr, ptr, &delete_block, device) {}
+  Borrowed(void* ptr, c10::Device device) : data_(ptr, ptr, deleter_of(ptr), device) {}
   ~Borrowed() { (void)data_.release_context(); }
   Borrowed(const Borrowed&) = delete;
   Borrowed& operator=(const Borrowed&) = delete;

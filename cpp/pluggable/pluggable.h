@@ -42,7 +42,7 @@ NPUALLOC_PLUGGABLE_EXPORT void npualloc_memory_fraction(double fraction, int dev
 NPUALLOC_PLUGGABLE_EXPORT void* npualloc_base_alloc(void* ptr, size_t* size);
 
 /// set_record_stream_fn: after the block is freed its memory is not given out again before what was
-/// submitted to `stream` until then has completed.
+/// submitted to `stream` until then has completed. Null and memory of others are ignored.
 NPUALLOC_PLUGGABLE_EXPORT void npualloc_record_stream(void* ptr, c10_npu::NPUStream stream);
 /// set_erase_stream_fn: takes that back.
 NPUALLOC_PLUGGABLE_EXPORT void npualloc_erase_stream(void* ptr, c10_npu::NPUStream stream);

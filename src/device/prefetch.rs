@@ -3,6 +3,7 @@
 //! with them is decided by who holds the device's lock.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::{Condvar, Mutex, MutexGuard as DeskGuard};
 
@@ -28,7 +29,6 @@ struct Desk {
     given_up: usize,
     /// The driver had no memory.
     full: bool,
-    has_thread: bool,
     closed: bool,
 }
 
@@ -42,9 +42,18 @@ impl Desk {
 struct Office {
     desk: Mutex<Desk>,
     changed: Condvar,
+    /// The process in which the thread was made; 0 without one.
+    process: AtomicU32,
 }
 
 impl Office {
+    /// Nothing in a process forked from the thread's: there the desk may stay locked for good, and what is under way
+    /// never comes.
+    fn desk(&self) -> Option<DeskGuard<'_, Desk>> {
+        let process = self.process.load(Ordering::Relaxed);
+        (process == 0 || process == std::process::id()).then(|| self.desk.lock())
+    }
+
     /// What the thread does until the desk is closed.
     fn work(&self, driver: &dyn Driver, device: DeviceId) {
         let _leaving = Leaving(self);
@@ -79,7 +88,9 @@ impl Office {
 
     /// Calls off what was not begun, and waits for what was.
     fn settle(&self) {
-        let mut desk = self.desk.lock();
+        let Some(mut desk) = self.desk() else {
+            return;
+        };
         desk.give_up_wanted();
         while desk.at_work {
             self.changed.wait(&mut desk);
@@ -115,12 +126,15 @@ impl Prefetcher {
         page_size: usize,
         count: usize,
     ) -> bool {
-        let mut desk = self.0.desk.lock();
+        let Some(mut desk) = self.0.desk() else {
+            return false;
+        };
         let others = (desk.wanted > 0 || desk.at_work) && desk.page_size != page_size;
         if desk.closed || others {
             return false;
         }
-        if !desk.has_thread {
+        if self.0.process.load(Ordering::Relaxed) == 0 {
+            self.0.process.store(std::process::id(), Ordering::Relaxed);
             let (office, driver) = (self.0.clone(), driver.clone());
             let thread = std::thread::Builder::new().name("npualloc-prefetch".into());
             if thread.spawn(move || office.work(&*driver, device)).is_err() {
@@ -128,7 +142,6 @@ impl Prefetcher {
                 desk.closed = true;
                 return false;
             }
-            desk.has_thread = true;
         }
         desk.page_size = page_size;
         desk.wanted += count;
@@ -138,7 +151,11 @@ impl Prefetcher {
 
     /// The thread ends; it calls the driver no more once this returns.
     pub fn close(&self) {
-        self.0.desk.lock().closed = true;
+        let Some(mut desk) = self.0.desk() else {
+            return;
+        };
+        desk.closed = true;
+        drop(desk);
         self.0.changed.notify_all();
         self.0.settle();
     }
@@ -184,7 +201,10 @@ impl DeviceAllocator {
         if state.ahead == 0 {
             return;
         }
-        let mut desk = self.prefetcher.0.desk.lock();
+        let Some(mut desk) = self.prefetcher.0.desk() else {
+            state.ahead = 0;
+            return;
+        };
         let given_up = std::mem::take(&mut desk.given_up);
         let made = std::mem::take(&mut desk.made);
         state.device_full |= std::mem::take(&mut desk.full);

@@ -29,6 +29,12 @@ def test_loading_twice_changes_nothing(processes, plugin):
     assert value["npu"]["allocation.all.allocated"] == 1
 
 
+def test_a_closed_library_stays(processes, plugin):
+    value = processes.run("loading:closed", "stock", plugin=plugin).value
+    assert (value["failed"], value["used"]) == (0, 1)
+    assert value["stats"]["allocation.all.allocated"] == 1
+
+
 BAD_SETTINGS = [
     "nonsense:1",
     "max_split_size_mb:abc",

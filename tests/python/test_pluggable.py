@@ -82,6 +82,11 @@ def test_other_streams(pluggable):
     assert value["consistency"] is None
 
 
+def test_memory_of_others_is_not_tracked(pluggable):
+    value = pluggable("foreign")
+    assert value == {"offset": 1024, "error": None, "consistency": None}
+
+
 def test_private_pools(pluggable):
     value = pluggable("pools")
     assert value["apart"]

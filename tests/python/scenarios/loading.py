@@ -1,5 +1,7 @@
 """When and how the plug-in is loaded; settings."""
 
+import ctypes
+
 import torch
 
 from scenarios.common import MIB, allocate, both_stats, caught, caught_unchanged, stats
@@ -27,6 +29,16 @@ def twice(plugin):
     error = caught(torch.ops.load_library, plugin)
     allocate(3 * MIB)
     return {"error": error, "before": before, **both_stats()}
+
+
+def closed(plugin):
+    """Who opened the library closes it, as a program with plug-ins of its own may."""
+    close = ctypes.CDLL(None).dlclose
+    close.argtypes = [ctypes.c_void_p]
+    failed = close(ctypes.CDLL(plugin)._handle)
+    allocate(3 * MIB)
+    used = ctypes.CDLL(plugin).npualloc_is_registered()
+    return {"failed": failed, "used": used, "stats": stats()}
 
 
 def settings(text):

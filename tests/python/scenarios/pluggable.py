@@ -127,6 +127,16 @@ def streams(library):
     }
 
 
+def foreign(library):
+    """A tensor whose memory begins inside of a block and has another deleter."""
+    use(library)
+    tensor = allocate(3 * MIB)
+    view = torch.from_dlpack(torch.utils.dlpack.to_dlpack(tensor[1024:]))
+    error = caught(view.record_stream, torch.npu.Stream())
+    return {"offset": view.data_ptr() - tensor.data_ptr(), "error": error,
+            "consistency": consistency(library)}
+
+
 def pools(library):
     """Scopes that send requests to a private pool."""
     use(library)

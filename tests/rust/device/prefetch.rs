@@ -237,3 +237,33 @@ fn nothing_is_under_way_once_a_pool_is_made_for_a_capture() {
     });
     assert_eq!(device.idle_physical_bytes(), PAGE);
 }
+
+#[test]
+#[cfg_attr(miri, ignore = "no fork")]
+fn a_forked_child_does_not_wait_for_its_parents_thread() {
+    let (driver, device) = device_that_prefetches(GIB, 64 * MIB);
+    grow(&driver, &device, 2, 4);
+    let (begun, has_begun) = mpsc::channel::<()>();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    driver.meanwhile("malloc_physical", move || {
+        begun.send(()).expect("somebody waits");
+        may_go_on.recv().expect("somebody sends");
+    });
+    device.allocate(2 * PAGE - 4096, S0).expect("fits");
+    has_begun.recv().expect("the thread begins");
+    // SAFETY: the child calls nothing that another thread could have left locked, and ends without the test's own end.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: both take any number; who waits for good is killed.
+        unsafe { libc::alarm(20) };
+        let emptied = device.empty_cache(MempoolId::DEFAULT).is_ok();
+        device.begin_process_exit();
+        // SAFETY: as above.
+        unsafe { libc::_exit(i32::from(!emptied)) }
+    }
+    let mut status = 0;
+    // SAFETY: `status` is writable.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    go_on.send(()).expect("the thread waits");
+    assert_eq!((waited, status), (child, 0));
+}
