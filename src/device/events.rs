@@ -268,8 +268,8 @@ impl DeviceAllocator {
             state.use_done(id);
         }
         state.deferred_bytes = 0;
-        let tick = state.tick;
-        let fences = state.fences.abandon(tick);
+        // How far streams have come is asked anew: another device may be the one that is reset.
+        let fences = state.fences.take_outstanding();
         state.idle_events.extend(fences);
         self.unlock(state);
     }

@@ -130,8 +130,9 @@ mod tests {
         let mut state = device.state.lock();
         let tick = state.tick;
         assert_eq!(state.fences.heads().count(), 0);
-        assert_eq!(state.fences.completed(stream), tick);
         assert!(state.fences.take_until(stream, tick).is_empty());
+        // Nothing counts as completed: the reset may be another device's.
+        assert!(state.fences.completed(stream) < tick);
         drop(state);
         device.check_consistency().expect("consistent");
     }

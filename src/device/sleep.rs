@@ -301,8 +301,9 @@ impl State {
         found
     }
 
-    /// Forgets pages that sleep in free blocks of the default pool and of pools out of use: no graph needs them at their addresses, and nobody
-    /// may be left to wake them up. Not while another thread puts pages to sleep or wakes them.
+    /// Forgets pages that sleep in free blocks of the default pool and of pools out of use: no graph needs them at
+    /// their addresses, and nobody may be left to wake them up. Not while another thread puts pages to sleep or wakes
+    /// them.
     pub(super) fn forget_sleeping(&mut self, releasable: impl Fn(&Self, PoolId) -> bool) {
         if self.asleep.is_empty() || self.beds_change {
             return;

@@ -132,15 +132,13 @@ impl Fences {
         fences.completed = fences.completed.max(tick);
     }
 
-    /// The device is reset: everything freed up to `tick` is out of use, and events outstanding never complete.
-    /// Returns them.
-    pub fn abandon(&mut self, tick: u64) -> Vec<EventHandle> {
-        self.complete_all(tick);
-        let outstanding = self.streams.iter_mut().map(|of| &mut of.outstanding);
-        outstanding
-            .flat_map(|of| of.drain(..))
-            .map(|(_, event)| event)
-            .collect()
+    /// Takes all outstanding events out; nothing counts as completed. The next ones are recorded anew.
+    pub fn take_outstanding(&mut self) -> Vec<EventHandle> {
+        let events = self.streams.iter_mut().flat_map(|fences| {
+            fences.recorded = fences.completed;
+            fences.outstanding.drain(..).map(|(_, event)| event)
+        });
+        events.collect()
     }
 
     /// Everything freed on any stream up to `tick` is out of use: the device was synchronised.

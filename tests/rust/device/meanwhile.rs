@@ -216,3 +216,29 @@ fn a_block_whose_event_was_told_of_too_early_waits_for_it() {
     assert_eq!(driver.progress(SIDE), (2, 2));
     device.check_consistency().expect("consistent");
 }
+
+#[test]
+fn nobody_waits_for_what_was_recorded_before_a_device_was_reset() {
+    let (driver, device) = device_without_aliasing(80 * MIB);
+    let exactly = |size: usize, stream| device.allocate(size * MIB - 32, stream).expect("fits");
+    let (idle, _, mut large) = (exactly(8, S0), exactly(8, S0), exactly(32, S0));
+    for _ in 0..40 {
+        assert!(device.deallocate(large));
+        large = exactly(32, S0);
+    }
+    // What the other stream had is out of use; the pool, which is unknown, is only a reason to wait.
+    assert!(device.deallocate(exactly(32, StreamKey(1))));
+    device.empty_cache(POOL).expect("works");
+    driver.submit(token(0));
+    assert!(device.deallocate(idle) && device.deallocate(large));
+    // One page comes from there, and an event is recorded for who needs what this stream freed.
+    let recorded = driver.calls("event_record");
+    assert_eq!(exactly(40, S0), large);
+    assert_eq!(driver.calls("event_record"), recorded + 1);
+    // That event never completes: another one is waited for.
+    device.drop_pending_events();
+    driver.submit(token(0));
+    exactly(32, StreamKey(1));
+    assert_eq!(driver.progress(token(0)), (2, 2));
+    device.check_consistency().expect("consistent");
+}
