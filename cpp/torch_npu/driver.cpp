@@ -185,14 +185,17 @@ std::int32_t event_destroy_fn(void*, std::uintptr_t event) {
   });
 }
 
+c10_npu::NPUStream stream_of(StreamToken token) {
+  const c10::Device device(c10::DeviceType::PrivateUse1, index(token.device));
+  const c10::Stream stream(c10::Stream::UNSAFE, device, token.id);
+  return c10_npu::NPUStream(c10_npu::NPUStream::UNCHECKED, stream);
+}
+
 // Goes through torch_npu's task queue, behind the kernels it must follow.
 std::int32_t event_record_fn(void*, std::uintptr_t event, StreamToken stream) {
   return while_up([&] {
     const ContextScope scope(stream.device);
-    event_of(event)->record(c10_npu::NPUStream(
-        c10_npu::NPUStream::UNCHECKED,
-        c10::Stream(c10::Stream::UNSAFE,
-                    c10::Device(c10::DeviceType::PrivateUse1, index(stream.device)), stream.id)));
+    event_of(event)->record(stream_of(stream));
     return acl::kSuccess;
   });
 }
@@ -332,6 +335,15 @@ std::int32_t is_capturing_fn(void*, std::int32_t device, std::int32_t* capturing
   });
 }
 
+std::int32_t is_stream_capturing_fn(void*, StreamToken token, std::int32_t* capturing) {
+  *capturing = 0;
+  return guarded([&] {
+    const aclrtStream stream = stream_of(token).stream(false);
+    *capturing = c10_npu::captureStatusMayInitCtx(stream) != c10_npu::CaptureStatus::None;
+    return acl::kSuccess;
+  });
+}
+
 std::shared_ptr<stock::NPUAllocator> pool_allocator(std::int32_t device, std::uint64_t first,
                                                     std::uint64_t second) {
   auto found = the_allocator.load()->pool_allocators().find(device, {first, second});
@@ -400,6 +412,7 @@ DriverTable idle_driver_table() {
   table.run_free_callbacks = &run_free_callbacks_fn;
   table.release_external_caches = &release_external_caches_fn;
   table.is_capturing = &is_capturing_fn;
+  table.is_stream_capturing = &is_stream_capturing_fn;
   table.pool_malloc = &pool_malloc_fn;
   table.pool_free = &pool_free_fn;
   table.context_drop = &context_drop_fn;

@@ -77,6 +77,8 @@ struct DriverTable {
   /// Whether the calling thread's current stream is being captured into a graph. Asked only while a
   /// capture is under way, with the device lock held: must not block. Null: never.
   int32_t (*is_capturing)(void* user, int32_t device, int32_t* capturing);
+  /// The same of any stream, which another thread may be capturing. Null: never.
+  int32_t (*is_stream_capturing)(void* user, StreamToken stream, int32_t* capturing);
 
   /// Memory of a private pool that was made with an allocator of its own. Null: not supported.
   int32_t (*pool_malloc)(void* user, int32_t device, uint64_t pool_first, uint64_t pool_second,

@@ -117,6 +117,10 @@ impl Driver for WatchedDriver {
         self.inner.is_capturing(device)
     }
 
+    fn is_stream_capturing(&self, stream: StreamToken) -> bool {
+        self.inner.is_stream_capturing(stream)
+    }
+
     fn pool_malloc(&self, device: DeviceId, pool: MempoolId, bytes: usize) -> DriverResult<usize> {
         self.gave(self.inner.pool_malloc(device, pool, bytes), bytes)
     }

@@ -5,7 +5,7 @@ use super::state::{Request, State};
 use crate::driver::{DriverResult, EventHandle, StreamToken};
 use crate::error::Result;
 use crate::ids::{BlockId, PoolId};
-use crate::stream::PendingUse;
+use crate::stream::{PendingUse, Use};
 use crate::sync::MutexGuard;
 
 /// Completed events handled at the most by an allocation that may be served without them: bounds its latency.
@@ -86,20 +86,27 @@ impl DeviceAllocator {
     }
 
     /// Records the events that freed blocks still need: one on each stream for all blocks of a pool. Uses within a
-    /// graph capture need none once it has ended: the graph orders them. While any is under way all stay as they
-    /// are, as in the stock allocator: it may go on using the memory, and an event on a stream that another thread
-    /// captures would become part of the graph.
+    /// graph capture need none once it has ended: the graph orders them. While any is under way they are as
+    /// they were: the capture itself may go on using the memory. So are uses on a stream that any thread
+    /// captures: the event would become part of the graph.
     ///
     /// Events are recorded with the lock released: recording goes through the client's task queue and may wait
     /// for room in it, while the queue's consumer may be allocating.
     pub(super) fn fence_deferred(&self, state: &mut MutexGuard<'_, State>) {
-        if state.deferred.is_empty() || state.captures > 0 {
+        if state.deferred.is_empty() {
             return;
         }
         state.deferred_bytes = 0;
         let mut deferred = std::mem::take(&mut state.deferred);
         let mut waiting = std::mem::take(&mut state.to_fence);
-        for id in deferred.drain(..) {
+        let capturing = state.captures > 0;
+        deferred.retain(|&id| {
+            let block = &state.arena[id];
+            let mut uses = state.uses.of(block).iter();
+            if capturing && uses.any(|used| self.is_captured(used)) {
+                state.deferred_bytes += block.size;
+                return true;
+            }
             let uses = state.take_uses(id);
             let outside = uses.iter().filter(|used| !used.captured);
             let before = waiting.len();
@@ -109,7 +116,8 @@ impl DeviceAllocator {
             if waiting.len() == before {
                 state.complete_free(id, None);
             }
-        }
+            false
+        });
         state.deferred = deferred;
         state.detached += waiting.len();
         waiting.sort_unstable_by_key(|(stream, id)| (stream.device, stream.id, state.pool_of(*id)));
@@ -134,6 +142,11 @@ impl DeviceAllocator {
         }
         waiting.clear();
         state.to_fence = waiting;
+    }
+
+    /// Whether a use is part of a graph that is being captured, or an event after it would be.
+    fn is_captured(&self, used: &Use) -> bool {
+        used.captured || self.driver.is_stream_capturing(used.stream)
     }
 
     /// Records an event on a stream, with the lock released.

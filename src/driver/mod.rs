@@ -105,6 +105,8 @@ pub trait Driver: Send + Sync {
     /// Whether the calling thread's current stream is being captured into a graph. Asked only while a
     /// capture is under way on the device, under the device lock: must not block.
     fn is_capturing(&self, device: DeviceId) -> bool;
+    /// The same of any stream, which another thread may be capturing.
+    fn is_stream_capturing(&self, stream: StreamToken) -> bool;
     /// Allocates for a private pool that has an allocator of its own.
     fn pool_malloc(&self, device: DeviceId, pool: MempoolId, bytes: usize) -> DriverResult<usize>;
     /// Frees what `pool_malloc` returned.

@@ -54,6 +54,15 @@ impl StreamUses {
         true
     }
 
+    /// The uses recorded for `block`.
+    pub fn of(&self, block: &Block) -> &[Use] {
+        if block.uses == NO_USES {
+            &[]
+        } else {
+            &self.slots[block.uses as usize]
+        }
+    }
+
     /// Takes the uses of `block` out. Give the vector back with [`Self::recycle`].
     pub fn take(&mut self, block: &mut Block) -> Vec<Use> {
         if block.uses == NO_USES {

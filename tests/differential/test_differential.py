@@ -95,7 +95,8 @@ def test_a_difference_is_seen_and_shrunk(pair):
     stock, _ = pair.run(good, detailed=True)
     _, subject = pair.run(bad, detailed=True)
     mismatch, _ = compare(stock, subject)
-    assert mismatch.step == 1
+    # Where looking would change what is tested, nobody looks after each operation.
+    assert mismatch.step == (None if pair.unasked else 1)
     assert "requested_bytes.all.current" in mismatch.what
     assert shrink(good, lambda part: ["free", 0] in part) == [["free", 0]]
 

@@ -111,7 +111,8 @@ def test_sleep_is_no_damage(debug, request, words, freed):
     assert zone > 512 and value["awake"]["bytes"] == 2 * zone
     assert value["asleep"]["bytes"] == value["after"]["bytes"] == 0
     assert value["pool asleep"]["bytes"] == value["end"]["bytes"] == zone
-    assert value["slept"] == value["woken"] > 0
+    # What was freed asleep gets memory again in the private pool alone, where a graph may need it.
+    assert value["slept"] == value["woken"] * (2 if freed else 1) > 0
     assert value["pool slept"] == value["pool woken"] > 0
 
 

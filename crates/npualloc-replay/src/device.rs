@@ -223,6 +223,10 @@ impl Driver for SimDevice {
         false
     }
 
+    fn is_stream_capturing(&self, _: StreamToken) -> bool {
+        false
+    }
+
     fn pool_malloc(&self, device: DeviceId, _: MempoolId, bytes: usize) -> DriverResult<usize> {
         self.malloc(device, bytes, false)
     }

@@ -6,7 +6,7 @@ mod virtual_memory;
 
 pub use inspect::Span;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -75,6 +75,7 @@ struct Inner {
     total_calls: u64,
     fail_at: Option<(u64, i32)>,
     capturing: bool,
+    captured: HashSet<StreamToken>,
     aliasing_refused: bool,
     unnamed: Vec<StreamKey>,
     meanwhile: Option<Meanwhile>,
@@ -196,6 +197,15 @@ impl FakeDriver {
     /// The calling thread's stream is, or is no longer, being captured.
     pub fn set_capturing(&self, capturing: bool) {
         self.inner.lock().capturing = capturing;
+    }
+
+    /// The stream is being captured, by any thread, or no stream is any longer.
+    pub fn capture(&self, stream: Option<StreamToken>) {
+        let mut inner = self.inner.lock();
+        match stream {
+            Some(stream) => drop(inner.captured.insert(stream)),
+            None => inner.captured.clear(),
+        }
     }
 
     /// The stream finishes everything submitted.
@@ -358,6 +368,10 @@ impl Driver for FakeDriver {
 
     fn is_capturing(&self, _device: DeviceId) -> bool {
         self.inner.lock().capturing
+    }
+
+    fn is_stream_capturing(&self, stream: StreamToken) -> bool {
+        self.inner.lock().captured.contains(&stream)
     }
 
     fn pool_malloc(&self, device: DeviceId, _pool: MempoolId, bytes: usize) -> DriverResult<usize> {

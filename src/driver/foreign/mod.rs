@@ -167,6 +167,13 @@ impl Driver for ForeignDriver {
             && capturing != 0
     }
 
+    fn is_stream_capturing(&self, stream: StreamToken) -> bool {
+        let mut capturing = 0;
+        self.table.is_stream_capturing.is_some()
+            && optional_call!(self.is_stream_capturing(stream, &raw mut capturing)).is_ok()
+            && capturing != 0
+    }
+
     fn pool_malloc(&self, device: DeviceId, pool: MempoolId, bytes: usize) -> DriverResult<usize> {
         let (device, mut addr) = (device.0 as i32, 0);
         optional_call!(self.pool_malloc(device, pool.first, pool.second, bytes, &raw mut addr))?;

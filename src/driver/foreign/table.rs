@@ -30,6 +30,7 @@ pub struct DriverTable {
     pub map: Option<unsafe extern "C" fn(User, i32, usize, usize, usize) -> i32>,
     pub unmap: Option<unsafe extern "C" fn(User, i32, usize) -> i32>,
     pub is_capturing: Option<unsafe extern "C" fn(User, i32, *mut i32) -> i32>,
+    pub is_stream_capturing: Option<unsafe extern "C" fn(User, StreamToken, *mut i32) -> i32>,
     pub pool_malloc: Option<unsafe extern "C" fn(User, i32, u64, u64, usize, *mut usize) -> i32>,
     pub pool_free: Option<unsafe extern "C" fn(User, i32, u64, u64, usize) -> i32>,
     pub context_drop: Option<unsafe extern "C" fn(User, usize)>,
@@ -43,7 +44,7 @@ pub struct DriverTable {
 }
 
 // The C++ header asserts the same numbers.
-const _: () = assert!(size_of::<DriverTable>() == 29 * size_of::<usize>());
+const _: () = assert!(size_of::<DriverTable>() == 30 * size_of::<usize>());
 const _: () = assert!(size_of::<StreamToken>() == 16);
 
 // SAFETY: same layout as the C++ struct, trivially copyable on both sides.

@@ -235,13 +235,14 @@ fn what_a_capture_uses_is_nobodys_until_it_has_ended() {
 }
 
 #[test]
-fn no_event_is_recorded_on_a_stream_that_another_thread_may_capture() {
+fn no_event_is_recorded_on_a_stream_that_another_thread_captures() {
     let (driver, device) = device(GIB);
     let used = device.allocate(30 * MIB, S0).expect("fits");
     device.record_stream(used, SIDE);
     driver.submit(SIDE);
     // Another thread captures, this one frees and allocates.
     device.mark_capture_begin();
+    driver.capture(Some(SIDE));
     device.deallocate(used);
     let other = device.allocate(30 * MIB, S0).expect("fits");
     assert_ne!(other, used);
@@ -249,10 +250,24 @@ fn no_event_is_recorded_on_a_stream_that_another_thread_may_capture() {
     assert_eq!(driver.calls("event_record"), 0);
     device.check_consistency().expect("consistent");
     driver.submit(SIDE);
+    driver.capture(None);
     device.mark_capture_end().expect("under way");
     assert_ne!(device.allocate(30 * MIB, S0).expect("fits"), used);
     driver.finish(SIDE);
     assert_eq!(device.allocate(30 * MIB, S0).expect("fits"), used);
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn another_threads_capture_holds_up_no_use_outside_it() {
+    let (driver, device) = device(GIB);
+    let used = device.allocate(30 * MIB, S0).expect("fits");
+    device.record_stream(used, SIDE);
+    device.mark_capture_begin();
+    driver.capture(Some(StreamToken { id: 9, ..SIDE }));
+    device.deallocate(used);
+    assert_eq!(device.allocate(30 * MIB, S0).expect("fits"), used);
+    assert_eq!(driver.calls("event_record"), 1);
     device.check_consistency().expect("consistent");
 }
 
