@@ -14,6 +14,8 @@ pub const LARGE_SEGMENT: usize = 20 << 20;
 pub const MIN_LARGE_ALLOC: usize = 10 << 20;
 /// Segments of requests ≥ [`MIN_LARGE_ALLOC`] are rounded up to a multiple of this.
 pub const ROUND_LARGE: usize = 2 << 20;
+/// Size of a page of the 1 GiB page type; with `page_size:1g` segments of the large pool are multiples of it.
+pub const PAGE_1G: usize = 1 << 30;
 /// More is asked for as this much, which no device has: so that no sum of sizes overflows.
 pub const MOST_BYTES: usize = isize::MAX as usize;
 

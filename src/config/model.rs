@@ -2,12 +2,9 @@
 
 use super::{DefaultEngine, SkippedRungs};
 use crate::size::{
-    LARGE_SEGMENT, MIN_BLOCK_SIZE, MIN_LARGE_ALLOC, POWER2_INTERVALS, ROUND_LARGE, SMALL_SEGMENT,
-    SMALL_SIZE, align_up, power2_interval, round_up_power2,
+    LARGE_SEGMENT, MIN_BLOCK_SIZE, MIN_LARGE_ALLOC, PAGE_1G, POWER2_INTERVALS, ROUND_LARGE,
+    SMALL_SEGMENT, SMALL_SIZE, align_up, power2_interval, round_up_power2,
 };
-
-/// Segments of the large pool are multiples of this with `page_size:1g`.
-const PAGE_1G: usize = 1 << 30;
 
 /// The largest alignment of large blocks in virtual segments that can be asked for.
 pub const MAX_BASE_ALIGN: usize = 16 << 10;
@@ -137,6 +134,11 @@ impl Settings {
         } else {
             align_up(size, MIN_BLOCK_SIZE)
         }
+    }
+
+    /// Whether a page of `bytes` is of the 1 GiB page type: others may have that size too.
+    pub fn is_huge_page(&self, bytes: usize) -> bool {
+        self.page_size_1g && bytes == PAGE_1G
     }
 
     /// The size of the segment that serves a block of `rounded` bytes (a result of

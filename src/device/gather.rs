@@ -226,15 +226,12 @@ impl DeviceAllocator {
             return Ok(());
         }
         let page_size = got.page_size;
+        let huge = state.settings.is_huge_page(page_size);
         state.growing += count * page_size;
         let (handles, failure) = MutexGuard::unlocked(state, || {
             let mut handles = Vec::with_capacity(count);
             for _ in 0..count {
-                match driver.malloc_physical(
-                    self.id,
-                    page_size,
-                    page_size == super::mapping::HUGE_PAGE,
-                ) {
+                match driver.malloc_physical(self.id, page_size, huge) {
                     Ok(handle) => handles.push(handle),
                     Err(error) => return (handles, Some(error)),
                 }

@@ -13,7 +13,7 @@ use crate::driver::{DriverError, DriverResult, PhysicalHandle, StreamToken, UNSU
 use crate::error::Result;
 use crate::history::{Action, Context};
 use crate::ids::{BlockId, MempoolId};
-use crate::size::SMALL_SEGMENT;
+use crate::size::{PAGE_1G, SMALL_SEGMENT};
 use crate::sync::MutexGuard;
 
 /// The most one reservation may span (a limit of the runtime).
@@ -29,8 +29,6 @@ const LARGE_PAGE: usize = 8 << 20;
 /// same traces 20 % fewer calls than with 8 MiB, and up to 0.5 % more memory needed; with 12 and 16 MiB still fewer, but
 /// on the serving trace more time, for a call's grows with the page.
 const LARGE_PAGE_AT_ONE_ADDRESS: usize = 10 << 20;
-/// Size of a page of the 1 GiB page type.
-pub(super) const HUGE_PAGE: usize = 1 << 30;
 
 impl DeviceAllocator {
     /// Serves a request by mapping memory behind or between the blocks of a virtual segment.
@@ -255,7 +253,7 @@ impl State {
         if small {
             SMALL_SEGMENT
         } else if settings.page_size_1g {
-            HUGE_PAGE
+            PAGE_1G
         } else if settings.large_segment_size != crate::size::LARGE_SEGMENT {
             settings.large_segment_size
         } else if settings.segment_size > 0 {

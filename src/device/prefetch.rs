@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::{Condvar, Mutex, MutexGuard as DeskGuard};
 
 use super::DeviceAllocator;
-use super::mapping::HUGE_PAGE;
 use super::state::{Request, State};
 use crate::driver::{Driver, PhysicalHandle};
 use crate::ids::DeviceId;
@@ -19,6 +18,8 @@ use crate::sync::MutexGuard;
 struct Desk {
     /// Size of the pages wanted, bytes.
     page_size: usize,
+    /// Whether they are of the 1 GiB page type.
+    huge: bool,
     /// How many the thread is still to begin with.
     wanted: usize,
     /// The thread is asking the driver for one.
@@ -68,9 +69,9 @@ impl Office {
             }
             desk.wanted -= 1;
             desk.at_work = true;
-            let page_size = desk.page_size;
+            let (page_size, huge) = (desk.page_size, desk.huge);
             let outcome = DeskGuard::unlocked(&mut desk, || {
-                driver.malloc_physical(device, page_size, page_size == HUGE_PAGE)
+                driver.malloc_physical(device, page_size, huge)
             });
             desk.at_work = false;
             match outcome {
@@ -123,7 +124,7 @@ impl Prefetcher {
         &self,
         driver: &Arc<dyn Driver>,
         device: DeviceId,
-        page_size: usize,
+        (page_size, huge): (usize, bool),
         count: usize,
     ) -> bool {
         let Some(mut desk) = self.0.desk() else {
@@ -144,6 +145,7 @@ impl Prefetcher {
             }
         }
         desk.page_size = page_size;
+        desk.huge = huge;
         desk.wanted += count;
         self.0.changed.notify_all();
         true
@@ -187,11 +189,8 @@ impl DeviceAllocator {
             .min(state.room_to_grow(request))
             .min(state.room_under_limit());
         let count = wanted.min(bytes / page_size);
-        if count > 0
-            && self
-                .prefetcher
-                .order(&self.driver, self.id, page_size, count)
-        {
+        let kind = (page_size, state.settings.is_huge_page(page_size));
+        if count > 0 && self.prefetcher.order(&self.driver, self.id, kind, count) {
             state.ahead += count * page_size;
         }
     }

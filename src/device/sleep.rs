@@ -202,7 +202,7 @@ impl DeviceAllocator {
                         device: self.id,
                     }
                 } else {
-                    let huge = bed.size == super::mapping::HUGE_PAGE;
+                    let huge = state.settings.is_huge_page(bed.size);
                     state.growing += bed.size;
                     let fresh = MutexGuard::unlocked(state, || {
                         driver.malloc_physical(self.id, bed.size, huge)

@@ -76,6 +76,7 @@ struct Inner {
     fail_at: Option<(u64, i32)>,
     capturing: bool,
     captured: HashSet<StreamToken>,
+    huge_pages: u64,
     aliasing_refused: bool,
     unnamed: Vec<StreamKey>,
     meanwhile: Option<Meanwhile>,
@@ -206,6 +207,11 @@ impl FakeDriver {
             Some(stream) => drop(inner.captured.insert(stream)),
             None => inner.captured.clear(),
         }
+    }
+
+    /// Pages of the 1 GiB page type that were asked for.
+    pub fn huge_pages(&self) -> u64 {
+        self.inner.lock().huge_pages
     }
 
     /// The stream finishes everything submitted.

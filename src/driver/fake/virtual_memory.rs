@@ -50,9 +50,10 @@ impl VirtualMemory for FakeDriver {
         &self,
         device: DeviceId,
         bytes: usize,
-        _huge_1g: bool,
+        huge_1g: bool,
     ) -> DriverResult<PhysicalHandle> {
         let mut inner = self.enter("malloc_physical")?;
+        inner.huge_pages += u64::from(huge_1g);
         let capacity = self.capacity;
         let slot = inner.devices.entry(device.0).or_default();
         if bytes > capacity.saturating_sub(slot.used + slot.others) {

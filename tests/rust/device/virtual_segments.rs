@@ -12,6 +12,21 @@ fn token(stream: i64) -> StreamToken {
 }
 
 #[test]
+fn pages_of_a_gibibyte_are_of_the_page_type_asked_for() {
+    for (config, huge) in [("large_segment_size_mb:1024", 0), ("page_size:1g", 1)] {
+        let config = format!("expandable_segments:True,{config}");
+        let (driver, device) = device_with(8 * GIB, &config);
+        let block = device.allocate(12 * MIB, S0).expect("fits");
+        let pages = device.pages_under(block).expect("virtual");
+        assert_eq!((pages.page_size, driver.huge_pages()), (GIB, huge));
+        // Also where memory comes back.
+        device.sleep(None).expect("works");
+        assert_eq!(device.wake_up(None).expect("works"), GIB);
+        assert_eq!(driver.huge_pages(), 2 * huge);
+    }
+}
+
+#[test]
 fn virtual_segments_map_what_is_needed_and_unmap_what_is_idle() {
     let (driver, device) = device_with(GIB, "expandable_segments:True");
     let a = device.allocate(12 * MIB, S0).expect("fits");
