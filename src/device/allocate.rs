@@ -126,6 +126,7 @@ impl DeviceAllocator {
         self.settle_limit(&mut state)?;
         // The pool may have no user any more: it must not be forgotten meanwhile.
         state.pools.hold(request.pool);
+        let pool = state.pools.id_of(request.pool);
         let most_active = state.most_active;
         let mut outcome = self.climb_again(&mut state, &request, &context, &mut attempt);
         let driver_failed = matches!(outcome, Err(AllocError::Driver(_)));
@@ -157,7 +158,7 @@ impl DeviceAllocator {
                 state.stats.num_ooms += 1;
                 state.ladder.out_of_memory += 1;
                 let report = self.report(state, &request, size, tried, OUT_OF_MEMORY_CODE);
-                self.trace_out_of_memory(&request, report.device_free, context);
+                self.trace_out_of_memory(&request, pool, report.device_free, context);
                 Err(AllocError::OutOfMemory(Box::new(report)))
             }
             Ok(Err((Refusal::Policy, size))) => {

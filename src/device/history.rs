@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::DeviceAllocator;
 use super::state::Request;
 use crate::history::{Action, Context, RecordContext, TraceEntry};
+use crate::ids::MempoolId;
 
 impl DeviceAllocator {
     /// Starts or stops recording; what was recorded so far is dropped.
@@ -45,12 +46,12 @@ impl DeviceAllocator {
     pub(super) fn trace_out_of_memory(
         &self,
         request: &Request,
+        pool: MempoolId,
         device_free: usize,
         context: Option<Arc<Context>>,
     ) {
         let mut state = self.state.lock();
         if state.history.active {
-            let pool = state.pools.id_of(request.pool);
             state.history.push(TraceEntry {
                 action: Action::OutOfMemory,
                 addr: device_free,

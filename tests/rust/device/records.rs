@@ -37,6 +37,34 @@ fn history_shows_what_happened_in_order() {
 }
 
 #[test]
+fn a_failed_request_is_traced_with_the_pool_that_it_was_made_in() {
+    use npualloc::history::Action;
+    const NEXT: MempoolId = MempoolId {
+        first: 0,
+        second: 2,
+    };
+    let (driver, device) = device(64 * MIB);
+    let device = Arc::new(device);
+    device.record_history(true, 100, RecordContext::All);
+    device.create_or_incref_pool(POOL, false).expect("new");
+    // Its pool goes, and another comes, before the failure is written down.
+    let elsewhere = device.clone();
+    driver.meanwhile("memory_info", move || {
+        elsewhere.release_pool(POOL).expect("in use");
+        elsewhere.empty_cache(MempoolId::DEFAULT).expect("works");
+        assert!(!elsewhere.has_pool(POOL));
+        elsewhere.create_or_incref_pool(NEXT, false).expect("new");
+    });
+    device
+        .allocate_in(GIB, S0, POOL, None)
+        .expect_err("too large");
+    assert!(device.has_pool(NEXT));
+    let trace = device.trace();
+    let last = trace.last().expect("traced");
+    assert_eq!((last.action, last.pool), (Action::OutOfMemory, POOL));
+}
+
+#[test]
 fn a_snapshot_shows_every_block() {
     let (driver, device) = device(GIB);
     let a = device.allocate(4 * MIB, S0).expect("fits");
