@@ -55,6 +55,19 @@ void close_key(const std::string& key) {
   NPU_CHECK_ERROR(runtime_function<Close>("aclrtIpcMemClose")(key.c_str()), "aclrtIpcMemClose");
 }
 
+// For deleters, out of which an exception would end the process. What the driver did not take back
+// stays where it is.
+template <typename Close>
+void close_or_warn(Close close) noexcept {
+  if (!runtime_is_up()) return;
+  try {
+    close();
+  } catch (const c10::Error& error) {
+    TORCH_WARN("npualloc: closing another process's memory failed: ",
+               error.what_without_backtrace());
+  }
+}
+
 std::shared_ptr<void> open_key(const std::string& key, int device) {
   using Import = aclError (*)(void**, const char*, uint64_t);
   void* ptr = nullptr;
@@ -62,9 +75,10 @@ std::shared_ptr<void> open_key(const std::string& key, int device) {
                       &ptr, key.c_str(), ACL_RT_IPC_MEM_IMPORT_FLAG_ENABLE_PEER_ACCESS),
                   "aclrtIpcMemImportByKey");
   return {ptr, [key, device](void*) {
-            if (!runtime_is_up()) return;
-            wait_for(device);
-            close_key(key);
+            close_or_warn([&] {
+              wait_for(device);
+              close_key(key);
+            });
           }};
 }
 
@@ -100,16 +114,19 @@ class ImportedRange {
   void* start() const noexcept { return start_; }
 
   void close() {
-    if (!runtime_is_up()) return;
     if (mapped_ > 0) wait_for(device_);
     give_back(true);
   }
 
  private:
-  // Failures are exceptions only with `check`.
+  // All that the driver takes. The first failure is an exception, but only with `check`.
   void give_back(bool check) {
-    const auto done = [check](acl::Code code, const char* what) {
-      if (check) NPU_CHECK_ERROR(code, what);
+    acl::Code failure = acl::kSuccess;
+    const char* failed = "";
+    const auto done = [&](acl::Code code, const char* what) {
+      if (code == acl::kSuccess || failure != acl::kSuccess) return;
+      failure = code;
+      failed = what;
     };
     while (mapped_ > 0) done(api().unmap(page(--mapped_)), "aclrtUnmapMem");
     for (const acl::MemoryHandle handle : handles_) {
@@ -117,6 +134,7 @@ class ImportedRange {
     }
     handles_.clear();
     done(api().release_address(start_), "aclrtReleaseMemAddress");
+    if (check) NPU_CHECK_ERROR(failure, failed);
   }
 
   void* page(std::size_t index) const { return start_ + index * page_size_; }
@@ -135,7 +153,7 @@ std::shared_ptr<void> open_text(const std::string& text, int device) {
       return open_key(contents.key, device);
     case ipc_text::Verdict::Pages: {
       const auto range = std::make_shared<ImportedRange>(device, contents);
-      return {range->start(), [range](void*) { range->close(); }};
+      return {range->start(), [range](void*) { close_or_warn([&] { range->close(); }); }};
     }
     case ipc_text::Verdict::CutOff:
       TORCH_CHECK(false, kCutOff, PTA_ERROR(ErrCode::PARAM));
