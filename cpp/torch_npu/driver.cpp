@@ -326,22 +326,23 @@ std::int32_t unmap_fn(void*, std::int32_t device, std::uintptr_t addr) {
 }
 
 // Asked with the device lock held: everything here only reads.
-std::int32_t is_capturing_fn(void*, std::int32_t device, std::int32_t* capturing) {
+template <typename Find>
+std::int32_t is_captured(Find find, std::int32_t* capturing) {
   *capturing = 0;
   return guarded([&] {
-    const aclrtStream stream = c10_npu::getCurrentNPUStream(index(device)).stream(false);
-    *capturing = c10_npu::captureStatusMayInitCtx(stream) != c10_npu::CaptureStatus::None;
+    const c10_npu::NPUStream stream = find();
+    *capturing =
+        c10_npu::captureStatusMayInitCtx(stream.stream(false)) != c10_npu::CaptureStatus::None;
     return acl::kSuccess;
   });
 }
 
+std::int32_t is_capturing_fn(void*, std::int32_t device, std::int32_t* capturing) {
+  return is_captured([&] { return c10_npu::getCurrentNPUStream(index(device)); }, capturing);
+}
+
 std::int32_t is_stream_capturing_fn(void*, StreamToken token, std::int32_t* capturing) {
-  *capturing = 0;
-  return guarded([&] {
-    const aclrtStream stream = stream_of(token).stream(false);
-    *capturing = c10_npu::captureStatusMayInitCtx(stream) != c10_npu::CaptureStatus::None;
-    return acl::kSuccess;
-  });
+  return is_captured([&] { return stream_of(token); }, capturing);
 }
 
 std::shared_ptr<stock::NPUAllocator> pool_allocator(std::int32_t device, std::uint64_t first,

@@ -6,7 +6,7 @@ mod virtual_memory;
 
 pub use inspect::Span;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -75,7 +75,7 @@ struct Inner {
     total_calls: u64,
     fail_at: Option<(u64, i32)>,
     capturing: bool,
-    captured: HashSet<StreamToken>,
+    captured: Option<StreamToken>,
     huge_pages: u64,
     aliasing_refused: bool,
     unnamed: Vec<StreamKey>,
@@ -200,13 +200,9 @@ impl FakeDriver {
         self.inner.lock().capturing = capturing;
     }
 
-    /// The stream is being captured, by any thread, or no stream is any longer.
+    /// The stream is being captured, by any thread, or none is any longer.
     pub fn capture(&self, stream: Option<StreamToken>) {
-        let mut inner = self.inner.lock();
-        match stream {
-            Some(stream) => drop(inner.captured.insert(stream)),
-            None => inner.captured.clear(),
-        }
+        self.inner.lock().captured = stream;
     }
 
     /// Pages of the 1 GiB page type that were asked for.
@@ -377,7 +373,7 @@ impl Driver for FakeDriver {
     }
 
     fn is_stream_capturing(&self, stream: StreamToken) -> bool {
-        self.inner.lock().captured.contains(&stream)
+        self.inner.lock().captured == Some(stream)
     }
 
     fn pool_malloc(&self, device: DeviceId, _pool: MempoolId, bytes: usize) -> DriverResult<usize> {
