@@ -19,6 +19,8 @@ pub enum BlockState {
     Unmapped,
     /// Part of a virtual segment whose mappings a thread is changing with the lock released.
     Busy,
+    /// Freed by another stream than its list's, whose last use may not be over.
+    Returning,
 }
 
 /// A contiguous part of a segment. One cache line.
@@ -53,7 +55,7 @@ pub struct Block {
     pub generation: u16,
     /// What the block is doing.
     pub state: BlockState,
-    /// [`OVERSIZE`], [`DAMAGED`] and [`CONTEXT`].
+    /// [`OVERSIZE`], [`DAMAGED`], [`CONTEXT`] and [`GUEST`].
     pub flags: u8,
 }
 
@@ -78,6 +80,8 @@ pub const DAMAGED: u8 = 2;
 
 /// The client's context of its allocation is kept.
 pub const CONTEXT: u8 = 4;
+/// [`Block::flags`]: handed out to another stream than its list's.
+pub const GUEST: u8 = 8;
 
 /// No stream uses.
 pub const NO_USES: u32 = u32::MAX;

@@ -19,6 +19,6 @@ mod quick;
 mod size_class;
 
 pub use addr_map::{AddrMap, Place};
-pub use arena::{Block, BlockArena, BlockState, CONTEXT, DAMAGED, NO_USES, OVERSIZE};
+pub use arena::{Block, BlockArena, BlockState, CONTEXT, DAMAGED, GUEST, NO_USES, OVERSIZE};
 pub use free_index::FreeIndex;
 pub use quick::{Found, QuickLists};

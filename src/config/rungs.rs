@@ -29,9 +29,11 @@ pub enum Rung {
     FullRelease,
     /// Freed blocks that are kept as they are (virtual segments that nobody asked for).
     KeptBlocks,
+    /// Free blocks that other streams get (virtual segments).
+    LentBlocks,
 }
 
-const NAMES: [(&str, Rung); 10] = [
+const NAMES: [(&str, Rung); 11] = [
     ("completed_events", Rung::CompletedEvents),
     ("callbacks", Rung::Callbacks),
     ("ample_segments", Rung::AmpleSegments),
@@ -42,6 +44,7 @@ const NAMES: [(&str, Rung); 10] = [
     ("partial_release", Rung::PartialRelease),
     ("full_release", Rung::FullRelease),
     ("kept_blocks", Rung::KeptBlocks),
+    ("lent_blocks", Rung::LentBlocks),
 ];
 
 /// Rungs left out; none by default.
@@ -50,7 +53,7 @@ pub struct SkippedRungs(u16);
 
 impl SkippedRungs {
     /// From `NPUALLOC_SKIP_RUNGS`: names with commas between them, as in the counters of the ladder, and
-    /// `moved_pages`, `ample_segments` and `kept_blocks`.
+    /// `moved_pages`, `ample_segments`, `kept_blocks` and `lent_blocks`.
     ///
     /// # Errors
     /// [`ConfigError::UnknownRung`] for a name that is none.

@@ -40,6 +40,7 @@ impl State {
         self.check_pools()?;
         self.check_pages()?;
         self.check_page_counts()?;
+        self.check_guests()?;
         self.check_clock()
     }
 

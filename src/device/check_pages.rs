@@ -100,6 +100,7 @@ impl State {
         let latest = left
             .chain(used)
             .chain(segments)
+            .chain(self.returning().map(|used| used.tick))
             .fold(self.fences.latest(), u64::max);
         if latest > self.tick {
             return Err(format!(

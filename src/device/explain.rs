@@ -82,14 +82,17 @@ impl State {
                 match block.state {
                     BlockState::Live => holding.live += block.size,
                     BlockState::Pending => holding.waiting += block.size,
-                    BlockState::Free => {
+                    BlockState::Free | BlockState::Returning => {
                         free += block.size;
                         holding.longest = holding.longest.max(block.size);
                     }
                     // Holds no memory, or memory on its way.
                     _ => continue,
                 }
-                used += usize::from(block.state != BlockState::Free);
+                used += usize::from(matches!(
+                    block.state,
+                    BlockState::Live | BlockState::Pending
+                ));
             }
             holding.free += free;
             if used > 0 && segment.pages.is_none() {

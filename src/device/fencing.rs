@@ -38,7 +38,7 @@ impl DeviceAllocator {
     }
 
     /// Records an event on a stream, behind everything freed on it so far.
-    fn record_fence(
+    pub(super) fn record_fence(
         &self,
         state: &mut MutexGuard<'_, State>,
         stream: StreamKey,

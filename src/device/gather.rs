@@ -28,8 +28,7 @@ const MIN_SLACK: usize = 256 << 20;
 impl State {
     /// Bytes that may be obtained from the driver before idle memory is to be reused.
     pub(super) fn room_to_grow(&self, request: &Request) -> usize {
-        let active = self.stats.blocks.active_bytes() as usize + request.size;
-        let needed = self.most_active.max(active);
+        let needed = self.needed_with(request);
         let beyond = if request.small {
             needed / SMALL_SHARE
         } else {
@@ -39,8 +38,14 @@ impl State {
         target.saturating_sub(self.reserved() + self.growing)
     }
 
+    /// The most that was ever active at once, this request included.
+    pub(super) fn needed_with(&self, request: &Request) -> usize {
+        let active = self.stats.blocks.active_bytes() as usize + request.size;
+        self.most_active.max(active)
+    }
+
     /// Bytes to be held at the most, where so many are needed, as long as the device has them.
-    fn target(&self, needed: usize) -> usize {
+    pub(super) fn target(&self, needed: usize) -> usize {
         let slack = match self.settings.expandable_segments {
             ExpandableSegments::On if !self.is_near(needed) => SLACK,
             _ => UNASKED_SLACK,
@@ -66,7 +71,7 @@ impl State {
 
     /// Whether a thread that does not capture may record events on a stream for a request. Another thread may capture
     /// any but the request's own, and the event would become part of the graph.
-    fn may_wait_for(&self, stream: StreamKey, request: &Request) -> bool {
+    pub(super) fn may_wait_for(&self, stream: StreamKey, request: &Request) -> bool {
         self.captures == 0 || stream == request.stream
     }
 
@@ -145,8 +150,7 @@ impl DeviceAllocator {
         request: &Request,
         got: &mut Gathered,
     ) -> DriverResult<()> {
-        let active = state.stats.blocks.active_bytes() as usize + request.size;
-        state.most_active = state.most_active.max(active);
+        state.most_active = state.needed_with(request);
         let capturing = self.in_capture(state);
         self.take_prefetched(state);
         self.take_idle(state, request, got);
@@ -171,9 +175,11 @@ impl DeviceAllocator {
         if !capturing {
             self.poll_fences(state);
         }
+        state.return_guests(|state, used| state.fences.passed(used));
         self.unmap_donors(state, request, got)?;
         // Idle pages after a wait for the stream that used them.
         while got.missing() > 0 && !capturing && self.await_fence(state, got, request)? {
+            state.return_guests(|state, used| state.fences.passed(used));
             self.unmap_donors(state, request, got)?;
         }
         // The device may have room again.
@@ -308,7 +314,7 @@ impl DeviceAllocator {
         // The oldest that add up, of one stream.
         donors.sort_unstable_by_key(|d| (d.stream != request.stream, d.stream, d.freed));
         let Some(first) = donors.first().cloned() else {
-            return Ok(false);
+            return self.await_guest(state, request);
         };
         let mut pages = 0;
         let mut tick = first.freed;
@@ -325,6 +331,26 @@ impl DeviceAllocator {
         match self.wait_for(state, first.stream, tick) {
             // Other streams may tell; for this one the last resort will wait for the device.
             Err(error) if error.code == UNSUPPORTED_CODE => Ok(state.fences.is_blind(first.stream)),
+            waited => waited.map(|()| true),
+        }
+    }
+
+    /// Waits for the last use of the block that is to return and was freed first. False when there is none.
+    fn await_guest(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        request: &Request,
+    ) -> DriverResult<bool> {
+        let first = state
+            .returning()
+            .filter(|used| state.may_wait_for(used.stream, request))
+            .filter(|used| !state.fences.is_blind(used.stream))
+            .min_by_key(|used| used.tick);
+        let Some(used) = first else {
+            return Ok(false);
+        };
+        match self.wait_for(state, used.stream, used.tick) {
+            Err(error) if error.code == UNSUPPORTED_CODE => Ok(state.fences.is_blind(used.stream)),
             waited => waited.map(|()| true),
         }
     }

@@ -43,7 +43,7 @@ impl State {
             addr: block.addr,
             size: block.size,
             requested: block.requested,
-            stream: segment.stream,
+            stream: self.stream_of(id),
             base_addr: segment.addr,
             base_size: segment.size,
         })

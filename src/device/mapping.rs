@@ -88,7 +88,21 @@ impl DeviceAllocator {
         context: &Option<Arc<Context>>,
     ) -> Result<std::result::Result<usize, Refusal>> {
         self.refuse_asleep(state, request.pool)?;
+        if let Some(addr) = self.reuse_guests(state, request, context) {
+            return Ok(Ok(addr));
+        }
+        self.refuse_asleep(state, request.pool)?;
         let mut windows = self.find_windows(state, request);
+        if windows.dense.is_none_or(|window| window.calls > 0) {
+            match self.borrow_block(state, request, context) {
+                Ok(Some(addr)) => return Ok(Ok(addr)),
+                Ok(None) => (),
+                Err(()) => {
+                    self.refuse_asleep(state, request.pool)?;
+                    windows = self.find_windows(state, request);
+                }
+            }
+        }
         if windows.dense.is_none() {
             if !self.reserve_surely(state, request)? {
                 return Ok(Err(Refusal::Full));

@@ -17,6 +17,7 @@ mod fencing;
 mod free;
 mod gather;
 mod gc;
+mod guest;
 mod history;
 mod hot;
 mod info;

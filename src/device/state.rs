@@ -2,6 +2,7 @@
 //! `transitions`, those of segments in `segments`.
 
 use super::bounce::Bounce;
+use super::guest::Guests;
 use super::hot::LastFreed;
 use super::probe::Probe;
 use crate::block::{AddrMap, BlockArena, BlockState, QuickLists};
@@ -111,6 +112,8 @@ pub(super) struct State {
     pub beds_change: bool,
     /// Mappings left behind by pages that moved.
     pub stale: usize,
+    /// Blocks that other streams than their own use.
+    pub guests: Guests,
     /// How far streams have come: what may be unmapped without waiting.
     pub fences: Fences,
     /// Bytes of the device, as of the last reservation of addresses.
@@ -185,6 +188,7 @@ impl State {
             asleep: Vec::new(),
             beds_change: false,
             stale: 0,
+            guests: Guests::default(),
             fences: Fences::default(),
             device_full: false,
             most_active: 0,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::state::{Request, State};
-use crate::block::{BlockState, CONTEXT, DAMAGED, OVERSIZE};
+use crate::block::{BlockState, CONTEXT, DAMAGED, GUEST, OVERSIZE};
 use crate::history::{Action, Context, TraceEntry};
 use crate::ids::{BlockId, ListId};
 use crate::size::{MIN_BLOCK_SIZE, SMALL_SIZE};
@@ -147,6 +147,9 @@ impl State {
         block.generation = block.generation.wrapping_add(1);
         let small = self.lists[list].small;
         self.stats.blocks.completed(small, size, requested);
+        if self.arena[id].flags & GUEST != 0 {
+            return self.begin_return(id);
+        }
         self.return_to_list(id, list);
     }
 
@@ -220,7 +223,7 @@ impl State {
             action,
             addr: block.addr,
             size,
-            stream: list.stream,
+            stream: self.stream_of(id),
             pool,
             context,
         });

@@ -60,11 +60,17 @@ impl State {
     /// stays free.
     pub fn hand_out_virtual(
         &mut self,
-        mut id: BlockId,
+        id: BlockId,
         request: &Request,
         context: Option<Arc<Context>>,
     ) -> usize {
         let list = self.arena[id].list;
+        let id = self.cut(id, list, request);
+        self.make_live(id, request, context)
+    }
+
+    /// Cuts a block that is in no list to what a request gets. What is left over on either side is free.
+    pub(super) fn cut(&mut self, mut id: BlockId, list: ListId, request: &Request) -> BlockId {
         if request.size >= ROUND_LARGE {
             id = self.cut_to_alignment(id, list, request.size);
         }
@@ -73,7 +79,7 @@ impl State {
             id = self.split_front(rest, request.size);
             self.lists[list].free.insert(&mut self.arena, rest);
         }
-        self.make_live(id, request, context)
+        id
     }
 
     /// A block that is in no list starts where large ones do, if `size` bytes fit behind: what lies before

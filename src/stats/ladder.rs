@@ -37,13 +37,15 @@ pub struct Ladder {
     pub pages_lent: u64,
     /// Pages taken back without a driver call.
     pub pages_revived: u64,
+    /// Blocks handed out to another stream than their own.
+    pub blocks_lent: u64,
     /// Waits for the event that fences a page's last use.
     pub fence_waits: u64,
 }
 
 impl Ladder {
     /// Names and counts, in the order of the fields.
-    pub fn entries(&self) -> [(&'static str, u64); 17] {
+    pub fn entries(&self) -> [(&'static str, u64); 18] {
         [
             ("misses", self.misses),
             ("completed_events", self.completed_events),
@@ -61,6 +63,7 @@ impl Ladder {
             ("pages_unmapped", self.pages_unmapped),
             ("pages_lent", self.pages_lent),
             ("pages_revived", self.pages_revived),
+            ("blocks_lent", self.blocks_lent),
             ("fence_waits", self.fence_waits),
         ]
     }

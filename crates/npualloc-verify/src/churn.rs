@@ -118,6 +118,9 @@ impl Round {
                 .devices()
                 .for_each(|device| device.assume_heavy_traffic());
         }
+        if random.below(4) == 0 {
+            registry.devices().for_each(|device| device.lend_eagerly());
+        }
         let target = LIVE[random.below(LIVE.len())];
         // One round in eight wants more memory than there is, again and again.
         let much = usize::from(random.below(8) == 0);

@@ -165,6 +165,8 @@ pub struct Setup {
     pub aliasing: bool,
     /// Frees with uses share events from the beginning, as if there had been many.
     pub heavy: bool,
+    /// Free blocks serve other streams from the beginning, not only where memory would have to move.
+    pub lends: bool,
     /// 1 to 3.
     pub devices: u8,
     /// Of each device, MiB.
@@ -214,7 +216,8 @@ impl Program {
             probe: flags & 0x80 != 0,
             aliasing: flags & 1 != 0,
             heavy: flags & 2 != 0,
-            devices: 1 + (flags >> 2 & 0x1F) % 3,
+            lends: flags & 0x40 != 0,
+            devices: 1 + (flags >> 2 & 0xF) % 3,
             capacity: 64 + 4 * u16::from(capacity),
         };
         let ops = std::iter::from_fn(|| read_op(&mut bytes)).take(MOST_OPS);

@@ -141,24 +141,27 @@ fn every_driver_call_fails_once_with_every_code() {
     ] {
         // Fixed, virtual with one address for a page and with two, oversize limits, collection under a
         // limit, lazy events, a limit on virtual memory, and the engine that the driver decides on; with events in
-        // common and without.
-        for (config, probe, aliasing, heavy) in [
-            (0, false, false, false),
-            (0, false, false, true),
-            (1, false, false, false),
-            (1, false, true, true),
-            (2, false, false, false),
-            (4, false, false, true),
-            (9, false, true, false),
-            (10, false, true, false),
-            (0, true, false, true),
-            (0, true, true, false),
+        // common and without, with blocks lent to other streams and without.
+        for (config, probe, aliasing, heavy, lends) in [
+            (0, false, false, false, false),
+            (0, false, false, true, false),
+            (1, false, false, false, false),
+            (1, false, true, true, false),
+            (2, false, false, false, false),
+            (4, false, false, true, false),
+            (9, false, true, false, false),
+            (10, false, true, false, false),
+            (0, true, false, true, false),
+            (0, true, true, false, false),
+            (1, false, false, true, true),
+            (0, true, true, false, true),
         ] {
             let setup = Setup {
                 config,
                 probe,
                 aliasing,
                 heavy,
+                lends,
                 devices: 1,
                 capacity: 192,
             };
@@ -183,6 +186,7 @@ fn a_program_without_faults_makes_none() {
         probe: false,
         aliasing: false,
         heavy: false,
+        lends: false,
         devices: 1,
         capacity: 192,
     };

@@ -11,6 +11,7 @@ fn on_one_device(config: u8, capacity: u16, ops: Vec<Op>) {
         probe: false,
         aliasing: false,
         heavy: false,
+        lends: false,
         devices: 1,
         capacity,
     };

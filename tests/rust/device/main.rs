@@ -4,6 +4,7 @@
 mod blocks;
 mod chosen;
 mod engine;
+mod guests;
 mod late;
 mod limits;
 mod meanwhile;
