@@ -36,7 +36,7 @@ pub struct SegmentInfo {
     pub allocated_size: usize,
     /// Bytes in active blocks.
     pub active_size: usize,
-    /// Its stream.
+    /// The stream that its blocks serve.
     pub stream: StreamKey,
     /// Large pool.
     pub large: bool,
@@ -82,26 +82,29 @@ impl DeviceAllocator {
 }
 
 impl State {
-    /// A fixed segment as one; a virtual one as one for each contiguous range of mapped memory.
+    /// A fixed segment as one; a virtual one as one for each contiguous range of mapped memory with one stream.
     fn describe_segment(&self, id: SegmentId) -> Vec<SegmentInfo> {
         let mut infos: Vec<SegmentInfo> = Vec::new();
         let Some(segment) = self.segments.get(id) else {
             return infos;
         };
-        let mut open = false;
+        let mut open = None;
         let mut next = segment.first;
         while let Some(block_id) = next.some() {
             let block = &self.arena[block_id];
             next = block.next;
             let mapped = !matches!(block.state, BlockState::Unmapped | BlockState::Busy);
-            if mapped && !open {
+            let stream = mapped.then(|| self.stream_of(block_id));
+            if let Some(stream) = stream
+                && open != Some(stream)
+            {
                 infos.push(SegmentInfo {
                     addr: block.addr,
                     total_size: 0,
                     requested_size: 0,
                     allocated_size: 0,
                     active_size: 0,
-                    stream: segment.stream,
+                    stream,
                     large: !segment.small,
                     expandable: segment.pages.is_some(),
                     pool: self.pools.id_of(segment.pool),
@@ -109,7 +112,7 @@ impl State {
                     context: self.history.segments.get(&id).cloned(),
                 });
             }
-            open = mapped;
+            open = stream;
             if mapped && let Some(info) = infos.last_mut() {
                 self.describe_block_in(info, block_id);
             }

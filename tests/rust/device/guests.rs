@@ -234,3 +234,19 @@ fn a_guest_sleeps_and_wakes_with_the_rest() {
     assert_eq!(allocate(&device, SIZE, S2), guest);
     assert_eq!(driver.calls("synchronize_device"), 1);
 }
+
+#[test]
+fn a_snapshot_shows_a_guest_as_a_segment_of_its_stream() {
+    let (_driver, device, guest) = with_guest();
+    let segments = device.snapshot(MempoolId::DEFAULT);
+    let holds = segments.iter().find(|s| s.addr == guest).expect("shown");
+    assert_eq!((holds.stream, holds.blocks.len()), (S2, 1));
+    assert!(holds.blocks[0].allocated);
+    free(&device, guest);
+    // Free, it is its own stream's again.
+    let covers =
+        |s: &npualloc::device::SegmentInfo| (s.addr..s.addr + s.total_size).contains(&guest);
+    let segments = device.snapshot(MempoolId::DEFAULT);
+    let stream = segments.iter().find(|s| covers(s)).map(|s| s.stream);
+    assert_eq!(stream, Some(S1));
+}
