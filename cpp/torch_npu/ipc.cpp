@@ -55,38 +55,40 @@ void close_key(const std::string& key) {
   NPU_CHECK_ERROR(runtime_function<Close>("aclrtIpcMemClose")(key.c_str()), "aclrtIpcMemClose");
 }
 
-// For deleters, out of which an exception would end the process. What the driver did not take back
-// stays where it is.
-template <typename Close>
-void close_or_warn(Close close) noexcept {
-  if (!runtime_is_up()) return;
+// What went wrong, if anything did.
+template <typename Step>
+std::string failure_of(Step step) {
   try {
-    close();
+    step();
+    return {};
   } catch (const c10::Error& error) {
-    TORCH_WARN("npualloc: closing another process's memory failed: ",
-               error.what_without_backtrace());
+    return error.what_without_backtrace();
   }
 }
 
-std::shared_ptr<void> open_key(const std::string& key, int device) {
-  using Import = aclError (*)(void**, const char*, uint64_t);
-  void* ptr = nullptr;
-  NPU_CHECK_ERROR(runtime_function<Import>("aclrtIpcMemImportByKey")(
-                      &ptr, key.c_str(), ACL_RT_IPC_MEM_IMPORT_FLAG_ENABLE_PEER_ACCESS),
-                  "aclrtIpcMemImportByKey");
-  return {ptr, [key, device](void*) {
-            close_or_warn([&] {
-              wait_for(device);
-              close_key(key);
-            });
-          }};
-}
+// Memory that one driver call opened by its key.
+class ImportedKey final : public ImportedMemory {
+ public:
+  ImportedKey(int device, const std::string& key) : ImportedMemory(device), key_(key) {
+    using Import = aclError (*)(void**, const char*, uint64_t);
+    NPU_CHECK_ERROR(runtime_function<Import>("aclrtIpcMemImportByKey")(
+                        &start_, key.c_str(), ACL_RT_IPC_MEM_IMPORT_FLAG_ENABLE_PEER_ACCESS),
+                    "aclrtIpcMemImportByKey");
+  }
+
+  void* start() const noexcept override { return start_; }
+  void close() override { close_key(key_); }
+
+ private:
+  std::string key_;
+  void* start_ = nullptr;
+};
 
 // Pages of another process under a range of this one's.
-class ImportedRange {
+class ImportedRange final : public ImportedMemory {
  public:
   ImportedRange(int device, const ipc_text::Contents& contents)
-      : device_(device), page_size_(contents.page_size) {
+      : ImportedMemory(device), page_size_(contents.page_size) {
     TORCH_CHECK(api().has_virtual_memory(), "npualloc: this runtime has no virtual memory",
                 PTA_ERROR(ErrCode::NOT_SUPPORT));
     using Import = aclError (*)(uint64_t, int32_t, acl::MemoryHandle*);
@@ -111,12 +113,8 @@ class ImportedRange {
     }
   }
 
-  void* start() const noexcept { return start_; }
-
-  void close() {
-    if (mapped_ > 0) wait_for(device_);
-    give_back(true);
-  }
+  void* start() const noexcept override { return start_; }
+  void close() override { give_back(true); }
 
  private:
   // All that the driver takes. The first failure is an exception, but only with `check`.
@@ -139,22 +137,19 @@ class ImportedRange {
 
   void* page(std::size_t index) const { return start_ + index * page_size_; }
 
-  int device_;
   std::size_t page_size_;
   char* start_ = nullptr;
   std::size_t mapped_ = 0;
   std::vector<acl::MemoryHandle> handles_;
 };
 
-std::shared_ptr<void> open_text(const std::string& text, int device) {
+std::unique_ptr<ImportedMemory> open_text(const std::string& text, int device) {
   ipc_text::Contents contents;
   switch (ipc_text::parse(text, contents)) {
     case ipc_text::Verdict::Key:
-      return open_key(contents.key, device);
-    case ipc_text::Verdict::Pages: {
-      const auto range = std::make_shared<ImportedRange>(device, contents);
-      return {range->start(), [range](void*) { close_or_warn([&] { range->close(); }); }};
-    }
+      return std::make_unique<ImportedKey>(device, contents.key);
+    case ipc_text::Verdict::Pages:
+      return std::make_unique<ImportedRange>(device, contents);
     case ipc_text::Verdict::CutOff:
       TORCH_CHECK(false, kCutOff, PTA_ERROR(ErrCode::PARAM));
     case ipc_text::Verdict::NewerVersion:
@@ -224,28 +219,39 @@ Exports& exports() {
 
 std::shared_ptr<void> Imports::open(const std::string& text) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::weak_ptr<void>& entry = open_[text];
-  if (auto opened = entry.lock()) return opened;
+  Entry& entry = open_[text];
+  if (auto opened = entry.users.lock()) return opened;
   try {
-    auto memory = open_text(text, current_device());
-    void* start = memory.get();
-    std::shared_ptr<void> opened(start, [this, text, memory = std::move(memory)](void*) mutable {
-      memory.reset();
-      forget_closed(text);
-    });
-    entry = opened;
+    if (entry.memory == nullptr) entry.memory = open_text(text, current_device());
+    const auto user = std::make_shared<User>(*this, text, ++openings_, entry.memory->device());
+    std::shared_ptr<void> opened(user, entry.memory->start());
+    entry.users = opened;
+    entry.opening = openings_;
     return opened;
   } catch (...) {
-    open_.erase(text);
+    if (entry.memory == nullptr) open_.erase(text);
     throw;
   }
 }
 
-void Imports::forget_closed(const std::string& text) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  // It may have been opened again meanwhile.
-  const auto found = open_.find(text);
-  if (found != open_.end() && found->second.expired()) open_.erase(found);
+// An exception out of a destructor would end the process. What the driver does not take back stays
+// where it is.
+void Imports::close(const std::string& text, std::uint64_t opening, int device) noexcept {
+  std::string failure;
+  // Without the lock: the task queue may have to run another pointer's destructor first.
+  if (runtime_is_up()) failure = failure_of([&] { wait_for(device); });
+  if (failure.empty()) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = open_.find(text);
+    // Opened again meanwhile, it is closed by those who have it now.
+    if (found == open_.end() || found->second.opening != opening) return;
+    if (runtime_is_up()) failure = failure_of([&] { found->second.memory->close(); });
+    open_.erase(found);
+  }
+  // Without the lock, as a warning may need Python's, which somebody may hold who waits for ours.
+  if (!failure.empty()) {
+    TORCH_WARN("npualloc: closing another process's memory failed: ", failure);
+  }
 }
 
 Imports& imports() {

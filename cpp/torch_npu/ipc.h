@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "pch.h"
 
@@ -33,6 +34,23 @@ class Exports {
 
 Exports& exports();
 
+// Memory of another process that is mapped here.
+class ImportedMemory {
+ public:
+  explicit ImportedMemory(int device) : device_(device) {}
+  ImportedMemory(const ImportedMemory&) = delete;
+  ImportedMemory& operator=(const ImportedMemory&) = delete;
+  virtual ~ImportedMemory() = default;
+
+  int device() const noexcept { return device_; }
+  virtual void* start() const noexcept = 0;
+  // To be called once, when no work uses it. Throws c10::Error when the driver refuses.
+  virtual void close() = 0;
+
+ private:
+  int device_;
+};
+
 // Memory of other processes that is open here, by the text it came with. Thread-safe.
 class Imports {
  public:
@@ -42,10 +60,34 @@ class Imports {
   std::shared_ptr<void> open(const std::string& text);
 
  private:
-  void forget_closed(const std::string& text);
+  struct Entry {
+    std::weak_ptr<void> users;
+    // Open until the device was waited for after its last user; a user that comes in between has
+    // it.
+    std::unique_ptr<ImportedMemory> memory;
+    // When `users` were made: whose end closes it.
+    std::uint64_t opening = 0;
+  };
+
+  // What all copies of a pointer share.
+  struct User {
+    User(Imports& imports, std::string text, std::uint64_t opening, int device)
+        : imports(imports), text(std::move(text)), opening(opening), device(device) {}
+    User(const User&) = delete;
+    User& operator=(const User&) = delete;
+    ~User() { imports.close(text, opening, device); }
+
+    Imports& imports;
+    std::string text;
+    std::uint64_t opening;
+    int device;
+  };
+
+  void close(const std::string& text, std::uint64_t opening, int device) noexcept;
 
   std::mutex mutex_;
-  std::unordered_map<std::string, std::weak_ptr<void>> open_;
+  std::unordered_map<std::string, Entry> open_;
+  std::uint64_t openings_ = 0;
 };
 
 Imports& imports();

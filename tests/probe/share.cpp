@@ -10,6 +10,8 @@ Table<std::shared_ptr<void>>& opened() {
   static auto* made = new Table<std::shared_ptr<void>>;
   return *made;
 }
+std::mutex opened_mutex;
+std::weak_ptr<void> last_closed;
 
 std::mutex calls_mutex;
 std::string calls;
@@ -45,11 +47,26 @@ PROBE_EXPORT int probe_open(const char* text, size_t size, int64_t* number, uint
   return guarded([&] {
     auto ptr = allocator().getIpcDevPtr(std::string(text, size));
     *addr = reinterpret_cast<uint64_t>(ptr.get());
+    const std::lock_guard<std::mutex> lock(opened_mutex);
     *number = opened().add(std::move(ptr));
   });
 }
 PROBE_EXPORT int probe_close(int64_t number) {
-  return guarded([&] { opened().remove(number); });
+  return guarded([&] {
+    std::shared_ptr<void> ptr;
+    const std::lock_guard<std::mutex> lock(opened_mutex);
+    ptr = std::move(opened().at(number));
+    opened().remove(number);
+    last_closed = ptr;
+    // The lock is released first.
+  });
+}
+// Whether the pointer closed last is being closed, or is closed.
+PROBE_EXPORT int probe_close_began(int* began) {
+  return guarded([&] {
+    const std::lock_guard<std::mutex> lock(opened_mutex);
+    *began = last_closed.expired();
+  });
 }
 
 PROBE_EXPORT int probe_check_uce(int device, int* found) {

@@ -6,6 +6,9 @@ from compare import without_place
 from environments import BACKED, SMALL, VIRTUAL
 
 BOTH = pytest.mark.parametrize("env", [{}, VIRTUAL], ids=["fixed", "virtual"])
+CLOSING = pytest.mark.parametrize(
+    ("env", "call"), [({}, "aclrtIpcMemClose"), (VIRTUAL, "aclrtUnmapMem")], ids=["key", "pages"]
+)
 
 
 @BOTH
@@ -36,15 +39,21 @@ def test_memory_is_open_once_and_closed_with_the_last(run_both, env):
     assert subject.value == stock.value
 
 
-@pytest.mark.parametrize(
-    ("env", "call"), [({}, "aclrtIpcMemClose"), (VIRTUAL, "aclrtUnmapMem")], ids=["key", "pages"]
-)
+@CLOSING
 def test_a_process_outlives_memory_that_can_not_be_closed(run, subject, env, call):
     if subject == "stock":
         pytest.skip("an exception leaves the stock allocator's deleter, which ends the process")
     env = env | {"CANN_SIM_FAULTS": f"{call}:nth=1,code=507899"}
     outcome = run("sharing:opened", reopen=False, env=env)
     assert outcome.value["same"] and outcome.value["somewhere"]
+
+
+@CLOSING
+def test_memory_opened_while_it_is_closed_stays(run, subject, env, call):
+    if subject == "stock":
+        pytest.skip("stock opens what it closes: the driver refuses, or maps it twice")
+    value = run("sharing:reopened", call=call, env=env).value
+    assert value["same"] and value["before"] == 0 and value["after"] > 0
 
 
 @BOTH

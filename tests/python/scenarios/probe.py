@@ -55,6 +55,7 @@ CALLS = {
     "history_enabled": ("", "i"),
     "snapshot": ("iQQ", "zzzz"),
     "close": ("q", ""),
+    "close_began": ("", "i"),
     "check_uce": ("i", "i"),
     "block_is_safe": ("q", "i"),
     "mark_all_unsafe": ("i", ""),

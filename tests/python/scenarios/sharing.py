@@ -1,8 +1,12 @@
 """Memory shared with other processes, and HCCL's view of virtual segments."""
 
+import contextlib
+import ctypes
 import multiprocessing
 import os
 import struct
+import threading
+import time
 
 import torch
 import torch.multiprocessing
@@ -58,8 +62,9 @@ def pages():
     }
 
 
-def opened(reopen=True):
-    """A text opened twice is one mapping; it lives as long as anybody has it open."""
+@contextlib.contextmanager
+def others_memory():
+    """Another process's memory: the probe, a text for it, and the offset."""
     reader, writer = multiprocessing.Pipe()
     done, finish = multiprocessing.Pipe()
     pid = os.fork()
@@ -73,20 +78,45 @@ def opened(reopen=True):
         finally:
             os._exit(0)
     probe = Probe()
-    text, offset = reader.recv()
-    first, second = probe.open(text), probe.open(text)
-    before = pick(stats(), *NAMES)
-    probe.close(first[0])
-    probe.close(second[0])
-    somewhere = first[1] != 0
-    if reopen:
-        again = probe.open(text)
-        somewhere = again[1] != 0
-        probe.close(again[0])
+    yield probe, *reader.recv()
     done.send(None)
     os.waitpid(pid, 0)
+
+
+def opened(reopen=True):
+    """A text opened twice is one mapping; it lives as long as anybody has it open."""
+    with others_memory() as (probe, text, offset):
+        first, second = probe.open(text), probe.open(text)
+        before = pick(stats(), *NAMES)
+        probe.close(first[0])
+        probe.close(second[0])
+        somewhere = first[1] != 0
+        if reopen:
+            again = probe.open(text)
+            somewhere = again[1] != 0
+            probe.close(again[0])
     return {"same": first[1] == second[1], "offset": offset, "somewhere": somewhere,
             "stats": before}
+
+
+def reopened(call):
+    """A text is opened again while its closing waits for the device; what `call` counts then."""
+    with others_memory() as (probe, text, _):
+        number, address = probe.open(text)
+        held = threading.Event()
+        hold = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: held.wait(5) and None)
+        stream = ctypes.c_void_p(torch.npu.current_stream().npu_stream)
+        assert ctypes.CDLL("libascendcl.so").aclrtLaunchHostFunc(stream, hold, None) == 0
+        closing = threading.Thread(target=probe.close, args=(number,))
+        closing.start()
+        while not probe.close_began():
+            time.sleep(0.001)
+        number, again = probe.open(text)
+        held.set()
+        closing.join()
+        before = calls(call)
+        probe.close(number)
+        return {"same": again == address, "before": before, "after": calls(call)}
 
 
 def tampered():
