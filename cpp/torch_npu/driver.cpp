@@ -88,14 +88,23 @@ class ContextScope {
     had_context_ = api().get_current_context(&previous_) == acl::kSuccess;
     NPU_CHECK_ERROR(c10_npu::GetDevice(&previous_device_));
     const acl::Context wanted = primary_context(device);
-    changed_ = !had_context_ || wanted != previous_;
-    if (changed_) {
-      NPU_CHECK_ERROR(api().set_current_context(wanted), "aclrtSetCurrentContext");
+    if (had_context_ && wanted == previous_) return;
+    NPU_CHECK_ERROR(api().set_current_context(wanted), "aclrtSetCurrentContext");
+    changed_ = had_context_;
+    try {
       NPU_CHECK_ERROR(c10_npu::SetDevice(index(device)));
+    } catch (...) {
+      restore();
+      throw;
     }
   }
-  ~ContextScope() {
-    if (!had_context_ || !changed_) return;
+  ~ContextScope() { restore(); }
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+
+ private:
+  void restore() noexcept {
+    if (!changed_) return;
     // Changing the context changes the device behind torch_npu's back; tell it. A failure here
     // would come back at the thread's next call anyway.
     (void)api().set_current_context(previous_);
@@ -104,10 +113,7 @@ class ContextScope {
     } catch (...) {
     }
   }
-  ContextScope(const ContextScope&) = delete;
-  ContextScope& operator=(const ContextScope&) = delete;
 
- private:
   acl::Context previous_ = nullptr;
   std::int32_t previous_device_ = 0;
   bool had_context_ = false;

@@ -4,23 +4,27 @@
 
 namespace npualloc::torch_npu_plugin {
 
-bool PoolRoutes::is_open(int device, const c10_npu::MempoolId_t& id) const {
-  const std::shared_lock<std::shared_mutex> lock(mutex_);
-  return std::any_of(scopes_.begin(), scopes_.end(),
-                     [&](const Scope& scope) { return scope.device == device && scope.id == id; });
+namespace {
+
+template <typename Scopes>
+auto scope_of(Scopes& scopes, int device, const c10_npu::MempoolId_t& id) {
+  return std::find_if(scopes.begin(), scopes.end(),
+                      [&](const auto& scope) { return scope.device == device && scope.id == id; });
 }
 
-void PoolRoutes::open(int device, const c10_npu::MempoolId_t& id, Filter filter) {
+}  // namespace
+
+bool PoolRoutes::open(int device, const c10_npu::MempoolId_t& id, Filter filter) {
   const std::unique_lock<std::shared_mutex> lock(mutex_);
+  if (scope_of(scopes_, device, id) != scopes_.end()) return false;
   scopes_.push_back({device, id, std::move(filter)});
   count_.store(scopes_.size(), std::memory_order_release);
+  return true;
 }
 
 bool PoolRoutes::close(int device, const c10_npu::MempoolId_t& id) {
   const std::unique_lock<std::shared_mutex> lock(mutex_);
-  const auto found = std::find_if(scopes_.begin(), scopes_.end(), [&](const Scope& scope) {
-    return scope.device == device && scope.id == id;
-  });
+  const auto found = scope_of(scopes_, device, id);
   if (found == scopes_.end()) return false;
   scopes_.erase(found);
   count_.store(scopes_.size(), std::memory_order_release);

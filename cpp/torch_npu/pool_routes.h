@@ -22,9 +22,8 @@ class PoolRoutes {
  public:
   using Filter = std::function<bool(aclrtStream)>;
 
-  // Whether a scope to this pool is open on the device.
-  bool is_open(int device, const c10_npu::MempoolId_t& id) const;
-  void open(int device, const c10_npu::MempoolId_t& id, Filter filter);
+  // False when a scope to this pool is open on the device already.
+  bool open(int device, const c10_npu::MempoolId_t& id, Filter filter);
   // False when none was open.
   bool close(int device, const c10_npu::MempoolId_t& id);
 

@@ -40,10 +40,11 @@ std::vector<std::uintptr_t> live_blocks(const ffi::Allocator& core, int device,
 void NpuAllocator::beginAllocateToPool(c10::DeviceIndex device, c10_npu::MempoolId_t mempool_id,
                                        std::function<bool(aclrtStream)> filter) {
   assert_valid_device(device);
-  TORCH_CHECK(!routes_.is_open(device, mempool_id),
-              "beginAllocateToPool: already recording to mempool_id");
   check(core().create_or_incref_pool(device, to_ffi(mempool_id), false));
-  routes_.open(device, mempool_id, std::move(filter));
+  if (!routes_.open(device, mempool_id, std::move(filter))) {
+    check(core().release_pool(device, to_ffi(mempool_id)));
+    TORCH_CHECK(false, "beginAllocateToPool: already recording to mempool_id");
+  }
   update_detailed();
 }
 

@@ -73,9 +73,13 @@ int Device::release_address(void* self, int, std::uintptr_t addr) {
 int Device::malloc_physical(void* self, int, std::size_t bytes, int, std::uintptr_t* handle) {
   Device& device = of(self);
   const std::lock_guard<std::mutex> lock(device.mutex_);
-  if (!device.take(bytes)) return kMemoryExhausted;
   const int file = memfd_create("toy", MFD_CLOEXEC);
-  if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) return kFailure;
+  if (file < 0) return kFailure;
+  const bool sized = ftruncate(file, static_cast<off_t>(bytes)) == 0;
+  if (!sized || !device.take(bytes)) {
+    close(file);
+    return sized ? kMemoryExhausted : kFailure;
+  }
   *handle = static_cast<std::uintptr_t>(file);
   device.physical_[*handle] = bytes;
   return 0;
