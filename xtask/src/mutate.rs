@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use comfy_table::Table;
 use serde::Deserialize;
+use syn::{Block, Expr, Pat, Stmt};
 
 use crate::apt::{self, Need};
 use crate::cli::MutateArgs;
@@ -66,11 +67,28 @@ enum First {
 }
 
 impl Fault {
+    fn is_statement(&self) -> bool {
+        self.from.ends_with(';')
+    }
+
+    /// Whether both texts can be a branch of the choice: an expression, or statements that leave no name behind.
+    fn has_two_branches(&self) -> bool {
+        let names = |statement: &Stmt| matches!(statement, Stmt::Local(local) if !matches!(local.pat, Pat::Wild(_)));
+        [&self.from, &self.to].into_iter().all(|text| {
+            if self.is_statement() {
+                let block = syn::parse_str::<Block>(&format!("{{ {text} }}"));
+                block.is_ok_and(|block| !block.stmts.iter().any(names))
+            } else {
+                syn::parse_str::<Expr>(text).is_ok()
+            }
+        })
+    }
+
     /// What stands in the place of `from`.
     fn switch(&self, number: usize) -> String {
         let (from, to) = (&self.from, &self.to);
         let choice = format!("if crate::size::planted({number}) {{ {to} }} else {{ {from} }}");
-        if from.ends_with(';') {
+        if self.is_statement() {
             choice
         } else {
             format!("({choice})")
@@ -175,6 +193,11 @@ fn read(project: &Project) -> Result<Vec<Fault>> {
             "{}: the text to replace occurs {count} times in {}",
             fault.what,
             fault.file
+        );
+        ensure!(
+            fault.has_two_branches(),
+            "{}: both texts must be expressions, or statements that leave no name behind",
+            fault.what
         );
     }
     Ok(faults.mutation)
@@ -381,6 +404,34 @@ fn write_if_changed(path: &Path, bytes: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_faults_can_be_planted() {
+        let project = Project::locate().unwrap();
+        assert!(!read(&project).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_is_no_branch_is_refused() {
+        let fault = |from: &str, to: &str| Fault {
+            what: String::new(),
+            file: String::new(),
+            from: from.into(),
+            to: to.into(),
+            first: First::Unit,
+        };
+        assert!(fault("a < b", "true").has_two_branches());
+        assert!(fault("let _ = a(); b = c;", "").has_two_branches());
+        for (from, to) in [
+            ("let kept = a;", "let kept = false;"),
+            ("if a {", "if true {"),
+            ("On if a => B,", "On => B,"),
+            ("a || b ||", "a ||"),
+            ("a", "b ||"),
+        ] {
+            assert!(!fault(from, to).has_two_branches(), "{from} {to}");
+        }
+    }
 
     #[test]
     fn files_that_are_gone_from_the_tree_leave_the_copy() {
