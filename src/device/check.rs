@@ -125,7 +125,7 @@ impl State {
         Ok(())
     }
 
-    /// The lists hold exactly the free blocks, each on its own list.
+    /// The lists hold exactly the free blocks that are large enough for their requests, each on its own list.
     fn check_free_lists(&self) -> Check {
         let (mut listed, mut unmapped) = (0, 0);
         for (list_id, list) in self.lists.iter() {
@@ -162,14 +162,14 @@ impl State {
             unmapped += list.unmapped.len();
             listed += count;
         }
-        let free = self
-            .arena
-            .iter()
-            .filter(|(_, b)| b.state == BlockState::Free)
-            .count();
+        let free = self.arena.iter().filter(|(_, block)| {
+            let free = block.state == BlockState::Free;
+            free && !self.lists[block.list].free.leaves_out(block.size)
+        });
+        let free = free.count();
         ensure!(
             listed == free,
-            "{free} free blocks, {listed} of them listed"
+            "{free} free blocks to be listed, {listed} are"
         );
         let (mut not_mapped, mut busy) = (0, 0);
         for (_, block) in self.arena.iter() {

@@ -66,15 +66,11 @@ impl DeviceAllocator {
     /// Bytes in free blocks, and the largest one's size.
     pub fn cache_info(&self) -> (usize, usize) {
         let state = self.state.lock();
-        let mut total = 0;
-        let mut largest = 0;
-        for (_, list) in state.lists.iter() {
-            total += list.free.bytes(&state.arena);
-            if let Some(id) = list.free.largest(&state.arena) {
-                largest = largest.max(state.arena[id].size);
-            }
-        }
-        (total, largest)
+        let blocks = state.arena.iter().map(|(_, block)| block);
+        let free = blocks.filter(|block| block.state == BlockState::Free);
+        free.fold((0, 0), |(total, largest), block| {
+            (total + block.size, largest.max(block.size))
+        })
     }
 
     /// How requests were served that no free block fitted.

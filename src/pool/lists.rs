@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::block::FreeIndex;
 use crate::ids::{BlockId, ListId, PoolId, StreamKey};
+use crate::size::SMALL_SIZE;
 
 /// A free index and whose it is.
 #[derive(Debug)]
@@ -25,7 +26,7 @@ pub struct FreeList {
     pub least_page: usize,
     /// Bytes in fixed segments.
     pub held: usize,
-    /// The free blocks.
+    /// The free blocks that requests of this list may be for.
     pub free: FreeIndex,
 }
 
@@ -88,16 +89,18 @@ impl FreeLists {
         }
         let first = self.vacant.pop().unwrap_or(ListId(self.lists.len() as u32));
         for offset in 0..4 {
+            let small = offset % 2 == 0;
+            let least = if small { 0 } else { SMALL_SIZE + 1 };
             let list = FreeList {
                 pool,
                 stream,
-                small: offset % 2 == 0,
+                small,
                 virtual_memory: offset >= 2,
                 unmapped: BTreeMap::new(),
                 ranges: 0,
                 least_page: usize::MAX,
                 held: 0,
-                free: FreeIndex::default(),
+                free: FreeIndex::from_size(least),
             };
             match self.lists.get_mut(first.index() + offset) {
                 Some(slot) => *slot = list,
