@@ -48,9 +48,37 @@ index_type!(
     SegmentId
 );
 index_type!(
-    /// A free index: one for each (pool, stream, small or large).
+    /// A free index. Those of a (pool, stream) are four in a row, the first a multiple of four: small and large
+    /// requests in fixed segments, and the same in virtual ones.
     ListId
 );
+
+impl ListId {
+    /// The list beside the first one of a (pool, stream) that serves such requests.
+    #[inline]
+    pub fn beside(self, small: bool, virtual_memory: bool) -> Self {
+        debug_assert!(self.0.is_multiple_of(4));
+        Self(self.0 | u32::from(!small) | u32::from(virtual_memory) << 1)
+    }
+
+    /// Whether it serves small requests (≤ 1 MiB).
+    #[inline]
+    pub fn is_small(self) -> bool {
+        self.0 & 1 == 0
+    }
+
+    /// Whether its blocks lie in virtual segments; fixed and virtual ones never share a list.
+    #[inline]
+    pub fn is_virtual(self) -> bool {
+        self.0 & 2 != 0
+    }
+
+    /// The list of fixed segments for the same requests.
+    #[inline]
+    pub fn fixed(self) -> Self {
+        Self(self.0 & !2)
+    }
+}
 index_type!(
     /// A memory pool; 0 is the default pool.
     PoolId

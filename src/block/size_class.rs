@@ -68,7 +68,10 @@ impl SizeClass {
     #[inline]
     pub fn insert(&mut self, arena: &mut BlockArena, id: BlockId, addr: usize) {
         let new = entry(id, addr);
-        if self.front[FRONT - 1] != 0 {
+        // Most classes hold one block at most.
+        if self.is_empty() {
+            self.front[0] = new;
+        } else if self.front[FRONT - 1] != 0 {
             self.insert_into_full(arena, new);
         } else {
             self.insert_front(new);
@@ -101,11 +104,17 @@ impl SizeClass {
     #[inline]
     pub fn remove(&mut self, arena: &mut BlockArena, id: BlockId, addr: usize) -> bool {
         let gone = entry(id, addr);
+        if self.front[1] == 0 {
+            // The front is never so short while there are others.
+            debug_assert!(self.front[0] == gone && self.rest == 0);
+            self.front[0] = 0;
+            return true;
+        }
         if self.rest != 0 {
             return self.remove_from_many(arena, gone);
         }
         self.remove_front(gone);
-        self.is_empty()
+        false
     }
 
     /// Takes an entry out of the front: all greater ones stay, the others move down.

@@ -137,7 +137,7 @@ impl DeviceAllocator {
                 .push("fixed segments, as the driver failed to map memory");
             let fixed = Request {
                 virtual_memory: false,
-                list: state.lists.fixed_beside(request.list),
+                list: request.list.fixed(),
                 ..request
             };
             outcome = self.climb(&mut state, &fixed, &context, &mut attempt);

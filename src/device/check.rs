@@ -76,7 +76,7 @@ impl State {
                 ensure!(!(free && prev_free), "free neighbours left of block {id:?}");
                 let list = &self.lists[block.list];
                 ensure!(
-                    (list.pool, list.stream, list.small)
+                    (list.pool, list.stream, block.list.is_small())
                         == (segment.pool, segment.stream, segment.small),
                     "block {id:?} is on the list of another pool or stream"
                 );
@@ -90,12 +90,12 @@ impl State {
                         .all(|page| backed.is_none_or(|backed| pages.is_mapped(page) == backed));
                     ensure!(pages_agree, "block {id:?} and its pages disagree");
                     ensure!(
-                        list.virtual_memory,
+                        block.list.is_virtual(),
                         "block {id:?} is on a list of fixed segments"
                     );
                 } else {
                     ensure!(
-                        !list.virtual_memory,
+                        !block.list.is_virtual(),
                         "block {id:?} is on a list of virtual segments"
                     );
                 }
@@ -314,7 +314,7 @@ impl State {
             for (_, block) in self
                 .arena
                 .iter()
-                .filter(|(_, b)| self.lists[b.list].small == small)
+                .filter(|(_, b)| b.list.is_small() == small)
             {
                 let size = block.size as i64;
                 match block.state {
@@ -322,9 +322,7 @@ impl State {
                         recount[0] += 1;
                         recount[1] += size;
                     }
-                    BlockState::Free
-                        if block.is_split() && !self.lists[block.list].virtual_memory =>
-                    {
+                    BlockState::Free if block.is_split() && !block.list.is_virtual() => {
                         recount[5] += 1;
                         recount[6] += size;
                     }

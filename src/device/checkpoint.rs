@@ -163,7 +163,7 @@ impl State {
     /// Makes part of a free block live, at its own address and size.
     fn carve(&mut self, id: BlockId, saved: Saved) -> usize {
         let list = self.arena[id].list;
-        let (small, virtual_memory) = (self.lists[list].small, self.lists[list].virtual_memory);
+        let (small, virtual_memory) = (list.is_small(), list.is_virtual());
         let (stream, pool) = (self.lists[list].stream, self.lists[list].pool);
         let count = |state: &mut Self, id: BlockId, sign: i64| {
             if !virtual_memory && state.arena[id].is_split() {

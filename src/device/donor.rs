@@ -43,7 +43,7 @@ impl State {
     /// of use, since a pool in use may be part of a graph that is replayed at its addresses.
     pub(super) fn donors(&self) -> Vec<Donor> {
         let mut donors = Vec::new();
-        for (_, list) in self.lists.iter().filter(|(_, list)| list.virtual_memory) {
+        for (_, list) in self.lists.iter().filter(|(id, _)| id.is_virtual()) {
             let in_use = self.pools.get(list.pool).is_some_and(|p| p.use_count > 0);
             if in_use || self.is_asleep(list.pool) {
                 continue;

@@ -145,7 +145,7 @@ impl State {
         let fits = |id: BlockId| {
             let block = &self.arena[id];
             block.size >= request.size
-                && self.lists[block.list].small == request.small
+                && block.list.is_small() == request.small
                 && (request.size < ROUND_LARGE || block.addr.is_multiple_of(align))
         };
         let returning = self.guests.returning.iter().enumerate();
@@ -193,8 +193,8 @@ impl State {
     /// one, to be asked how far it has come.
     fn block_elsewhere(&self, request: &Request) -> Result<BlockId, Option<StreamKey>> {
         let (mut best, mut unknown) = (None, None);
-        for (_, list) in self.lists.iter() {
-            let alike = list.virtual_memory && list.small == request.small;
+        for (id, list) in self.lists.iter() {
+            let alike = id.is_virtual() && id.is_small() == request.small;
             if !alike || list.pool != PoolId::DEFAULT || list.stream == request.stream {
                 continue;
             }

@@ -160,7 +160,7 @@ impl State {
         block.state = BlockState::Pending;
         block.generation = block.generation.wrapping_add(1);
         let requested = std::mem::take(&mut block.requested) as i64;
-        let (size, small) = (block.size as i64, self.lists[block.list].small);
+        let (size, small) = (block.size as i64, block.list.is_small());
         self.stats.blocks.freed(small, size, requested);
         self.tick += 1;
     }
@@ -208,7 +208,7 @@ impl State {
         if self.arena.free_size(prev).is_some() {
             return None;
         }
-        let (small, virtual_memory) = (self.lists[list].small, self.lists[list].virtual_memory);
+        let (small, virtual_memory) = (list.is_small(), list.is_virtual());
         let free = &self.lists[list].free;
         // What merging would have changed in the inactive splits; the allocation takes it back.
         let (blocks, bytes) = match self.arena.free_size(next) {

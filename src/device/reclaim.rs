@@ -202,7 +202,7 @@ impl DeviceAllocator {
         let tick = state.tick;
         MutexGuard::unlocked(state, || self.driver.synchronize_device(self.id))?;
         let wanted = request.size.max(max_split);
-        let list = state.lists.fixed_beside(request.list);
+        let list = request.list.fixed();
         let list = &state.lists[list].free;
         let candidates: Vec<SegmentId> = match list.best_fit(wanted) {
             Some(id) => vec![state.arena[id].segment],

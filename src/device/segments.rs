@@ -27,7 +27,7 @@ impl State {
             pages: None,
             idle_since: self.tick,
         });
-        let list = self.lists.fixed_beside(request.list);
+        let list = request.list.fixed();
         let id = self.arena.insert(addr, size, segment, list);
         if let Some(segment) = self.segments.get_mut(segment) {
             segment.first = id;

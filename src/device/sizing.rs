@@ -27,7 +27,7 @@ const RETRIES: i64 = 8;
 impl State {
     /// The size to try for a new segment; `size` is what the request needs at least.
     pub(super) fn ample_segment(&self, request: &Request, size: usize) -> usize {
-        let list = &self.lists[self.lists.fixed_beside(request.list)];
+        let list = &self.lists[request.list.fixed()];
         let held = list.held;
         let exact = request.small
             || request.no_split

@@ -309,7 +309,7 @@ impl State {
             return;
         }
         let mut found = Vec::new();
-        for (_, list) in self.lists.iter().filter(|(_, list)| list.virtual_memory) {
+        for (_, list) in self.lists.iter().filter(|(id, _)| id.is_virtual()) {
             let in_use = self.pools.get(list.pool).is_some_and(|p| p.use_count > 0);
             if in_use || !self.is_asleep(list.pool) || !releasable(self, list.pool) {
                 continue;

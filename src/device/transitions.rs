@@ -22,7 +22,7 @@ impl State {
         let list = self.arena[id].list;
         let lists = &mut self.lists[list];
         lists.free.remove(&mut self.arena, id);
-        if lists.virtual_memory {
+        if list.is_virtual() {
             return self.hand_out_virtual(id, request, context);
         }
         let whole = &self.arena[id];
@@ -120,7 +120,7 @@ impl State {
             block.flags &= !OVERSIZE;
             self.stats.oversize_allocations.decrease(1);
         }
-        let small = self.lists[list].small;
+        let small = list.is_small();
         self.stats.blocks.retired(small, size);
         self.tick += 1;
         if self.history.active {
@@ -145,7 +145,7 @@ impl State {
         let (size, requested, list) = (block.size as i64, block.requested as i64, block.list);
         block.requested = 0;
         block.generation = block.generation.wrapping_add(1);
-        let small = self.lists[list].small;
+        let small = list.is_small();
         self.stats.blocks.completed(small, size, requested);
         if self.arena[id].flags & GUEST != 0 {
             return self.begin_return(id);
@@ -165,10 +165,10 @@ impl State {
         } else if let Some(segment) = self.segments.get_mut(whole.segment) {
             segment.idle_since = self.tick;
         }
-        let list = &mut self.lists[list];
-        list.free.insert(&mut self.arena, merged);
-        if !list.virtual_memory {
-            self.stats.blocks.split_changed(list.small, blocks, bytes);
+        self.lists[list].free.insert(&mut self.arena, merged);
+        if !list.is_virtual() {
+            let small = list.is_small();
+            self.stats.blocks.split_changed(small, blocks, bytes);
         }
     }
 

@@ -25,7 +25,7 @@ impl DeviceAllocator {
     ) -> Result<usize> {
         state.return_guests(|_, used| used.tick <= tick);
         let mut candidates: Vec<(u64, usize, BlockId)> = Vec::new();
-        for (_, list) in state.lists.iter().filter(|(_, list)| list.virtual_memory) {
+        for (_, list) in state.lists.iter().filter(|(id, _)| id.is_virtual()) {
             if !releasable(state, list.pool) || state.is_asleep(list.pool) {
                 continue;
             }

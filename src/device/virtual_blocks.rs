@@ -25,7 +25,7 @@ impl State {
     /// into unmapped memory behind it counts as larger than it is: the next larger one is preferred.
     pub fn find_virtual(&self, request: &Request) -> Option<BlockId> {
         self.best_virtual(request.list, request.size).or_else(|| {
-            let fixed = self.lists.fixed_beside(request.list);
+            let fixed = request.list.fixed();
             self.lists[fixed].free.best_fit(request.size)
         })
     }
@@ -314,7 +314,7 @@ impl State {
             .map(|run| (pages.addr_of(run[0]), run.len() * page_size))
             .collect();
         let bytes = (changed.len() * page_size) as i64;
-        let (small, pool) = (self.lists[list].small, self.lists[list].pool);
+        let (small, pool) = (list.is_small(), self.lists[list].pool);
         let mapped = action == Action::SegmentMap;
         if mapped {
             self.stats.reserved_bytes.increase(small, bytes);

@@ -14,10 +14,6 @@ pub struct FreeList {
     pub pool: PoolId,
     /// Blocks are reused on this stream only.
     pub stream: StreamKey,
-    /// Small (≤ 1 MiB) or large requests.
-    pub small: bool,
-    /// Blocks of virtual segments; fixed and virtual ones never share a list.
-    pub virtual_memory: bool,
     /// Unmapped blocks by address; empty for fixed segments.
     pub unmapped: BTreeMap<usize, BlockId>,
     /// Reserved ranges of addresses.
@@ -64,17 +60,7 @@ impl FreeLists {
             Some(pair) if pair.stream == stream && pair.pool == pool => pair.small,
             _ => self.find_or_make(pool, stream),
         };
-        ListId(first.0 + u32::from(!small) + 2 * u32::from(virtual_memory))
-    }
-
-    /// The list of fixed segments beside a list.
-    #[inline]
-    pub fn fixed_beside(&self, list: ListId) -> ListId {
-        if self[list].virtual_memory {
-            ListId(list.0 - 2)
-        } else {
-            list
-        }
+        first.beside(small, virtual_memory)
     }
 
     #[cold]
@@ -89,20 +75,18 @@ impl FreeLists {
         }
         let first = self.vacant.pop().unwrap_or(ListId(self.lists.len() as u32));
         for offset in 0..4 {
-            let small = offset % 2 == 0;
-            let least = if small { 0 } else { SMALL_SIZE + 1 };
+            let id = ListId(first.0 + offset as u32);
+            let least = if id.is_small() { 0 } else { SMALL_SIZE + 1 };
             let list = FreeList {
                 pool,
                 stream,
-                small,
-                virtual_memory: offset >= 2,
                 unmapped: BTreeMap::new(),
                 ranges: 0,
                 least_page: usize::MAX,
                 held: 0,
                 free: FreeIndex::from_size(least),
             };
-            match self.lists.get_mut(first.index() + offset) {
+            match self.lists.get_mut(id.index()) {
                 Some(slot) => *slot = list,
                 None => self.lists.push(list),
             }

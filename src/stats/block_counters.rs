@@ -67,10 +67,10 @@ impl BlockCounters {
     /// The client gave a block back and it is no longer active.
     #[inline]
     pub fn freed(&mut self, small: bool, size: i64, requested: i64) {
-        if self.waiting != 0 {
-            self.note_active_peaks();
-        }
         let pool = usize::from(!small);
+        if self.waiting != 0 {
+            self.note_active_peaks(pool);
+        }
         self.decrease(Lane::Allocation, pool, 1);
         self.decrease(Lane::AllocatedBytes, pool, size);
         self.decrease(Lane::RequestedBytes, pool, requested);
@@ -107,8 +107,8 @@ impl BlockCounters {
 
     /// A block that was retired is no longer active.
     pub fn completed(&mut self, small: bool, size: i64, requested: i64) {
-        self.note_active_peaks();
         let pool = usize::from(!small);
+        self.note_active_peaks(pool);
         self.waiting -= 1;
         self.decrease(Lane::Waiting, pool, 1);
         self.decrease(Lane::WaitingBytes, pool, size);
@@ -208,13 +208,18 @@ impl BlockCounters {
         }
     }
 
-    #[cold]
-    fn note_active_peaks(&mut self) {
-        for pool in 0..3 {
-            let now = self.active(pool);
-            for (peak, value) in self.active_peak[pool].iter_mut().zip(now) {
-                *peak = (*peak).max(value);
-            }
+    /// Before active blocks of a pool become fewer; the other pool's peak is where it was or is now.
+    fn note_active_peaks(&mut self, pool: usize) {
+        let lanes = [
+            (Lane::Allocation as usize, Lane::Waiting as usize),
+            (Lane::AllocatedBytes as usize, Lane::WaitingBytes as usize),
+        ];
+        for (at, (live, waiting)) in lanes.into_iter().enumerate() {
+            let now = self.now(live, pool) + self.now(waiting, pool);
+            self.active_peak[pool][at] = self.active_peak[pool][at].max(now);
+            let total = |lane: usize| self.total_peak.0[lane] - self.total_room.0[lane];
+            let now = total(live) + total(waiting);
+            self.active_peak[2][at] = self.active_peak[2][at].max(now);
         }
     }
 
