@@ -65,7 +65,7 @@ impl BlockCounters {
     }
 
     /// The client gave a block back and it is no longer active.
-    #[inline]
+    #[inline(always)]
     pub fn freed(&mut self, small: bool, size: i64, requested: i64) {
         let pool = usize::from(!small);
         if self.waiting != 0 {
