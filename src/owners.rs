@@ -47,7 +47,8 @@ impl Owners {
     /// The device last known to own the memory at `addr`; while only one is known, that one.
     #[inline]
     pub fn get(&self, addr: usize) -> Option<usize> {
-        let only = self.only.load(Ordering::Relaxed);
+        // With what `set` releases: who learns that there are more knows what the table says of each.
+        let only = self.only.load(Ordering::Acquire);
         if only != MANY {
             return usize::from(only).checked_sub(1);
         }
@@ -73,7 +74,7 @@ impl Owners {
         };
         let _ = self
             .only
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+            .fetch_update(Ordering::Release, Ordering::Relaxed, one_more);
     }
 }
 

@@ -48,10 +48,11 @@ fn an_owner_is_one_that_was_told() {
                 known <= Some(1) && known >= latest,
                 "{known:?} after {latest:?}"
             );
-            assert_eq!(owners.get(B), None);
+            // While one device is all that is known, it is the guess for everything.
+            assert!(matches!(owners.get(B), None | Some(0)));
             latest = known;
         }
         joined(told);
-        assert_eq!(owners.get(A), Some(1));
+        assert_eq!((owners.get(A), owners.get(B)), (Some(1), None));
     });
 }
