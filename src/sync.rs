@@ -117,6 +117,15 @@ impl<T: Guarded> Mutex<T> {
         guard
     }
 
+    /// As [`Self::lock`], for who only reads: [`Guarded::leaving`] is not called, as nothing it looks at changes.
+    #[inline]
+    pub fn look(&self) -> Look<'_, T> {
+        let mut inner = self.0.lock();
+        inner.entered();
+        inner.seen();
+        Look(inner)
+    }
+
     /// As [`Self::lock`], for who shows nobody what is there: [`Guarded::seen`] is not called.
     #[inline]
     pub fn lock_unseen(&self) -> MutexGuard<'_, T> {
@@ -145,6 +154,18 @@ impl<T: Guarded> Mutex<T> {
     #[inline]
     pub fn lock_as_is(&self) -> lock_api::MutexGuard<'_, RawLock, T> {
         self.0.lock()
+    }
+}
+
+/// Access to such a value, all of it up to date, to read it.
+pub struct Look<'a, T: Guarded>(lock_api::MutexGuard<'a, RawLock, T>);
+
+impl<T: Guarded> std::ops::Deref for Look<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
     }
 }
 
@@ -238,6 +259,8 @@ mod tests {
         assert_eq!(*guard, Counted(2, 1, 0));
         drop(guard);
         assert_eq!(*lock.lock_as_is(), Counted(2, 2, 0));
+        assert_eq!(*lock.look(), Counted(3, 2, 0));
+        assert_eq!(*lock.lock_as_is(), Counted(3, 2, 0));
     }
 
     #[test]

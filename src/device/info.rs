@@ -53,19 +53,19 @@ impl State {
 impl DeviceAllocator {
     /// The live block that starts at `addr`.
     pub fn describe_block(&self, addr: usize) -> Option<BlockView> {
-        let state = self.state.lock();
+        let state = self.state.look();
         state.view(state.live.get(addr, &state.arena)?)
     }
 
     /// The block of a handle: live, or waiting for events.
     pub fn describe_handle(&self, handle: BlockHandle) -> Option<BlockView> {
-        let state = self.state.lock();
+        let state = self.state.look();
         state.view(state.resolve(handle)?)
     }
 
     /// Bytes in free blocks, and the largest one's size.
     pub fn cache_info(&self) -> (usize, usize) {
-        let state = self.state.lock();
+        let state = self.state.look();
         let blocks = state.arena.iter().map(|(_, block)| block);
         let free = blocks.filter(|block| block.state == BlockState::Free);
         free.fold((0, 0), |(total, largest), block| {
@@ -75,7 +75,7 @@ impl DeviceAllocator {
 
     /// How requests were served that no free block fitted.
     pub fn ladder(&self) -> Ladder {
-        self.state.lock().ladder
+        self.state.look().ladder
     }
 
     /// The device's memory as the driver reports it; 0 where it can't tell.
@@ -87,19 +87,19 @@ impl DeviceAllocator {
 
     /// Bytes of physical memory held that back no address.
     pub fn idle_physical_bytes(&self) -> usize {
-        self.state.lock().idle_bytes()
+        self.state.look().idle_bytes()
     }
 
     /// A copy of the statistics, and `max_split_size` (−1 for unlimited, as the stock allocator has it).
     pub fn stats(&self) -> (DeviceStats, i64) {
-        let state = self.state.lock();
+        let state = self.state.look();
         (state.stats.report(), state.settings.max_split_size as i64)
     }
 
     /// What `read` makes of the counters, of `max_split_size` (−1 for unlimited) and of the number of
     /// private pools with figures of their own. Called with the lock held.
     pub fn read_counters<T>(&self, read: impl FnOnce(&Counters, i64, usize) -> T) -> T {
-        let state = self.state.lock();
+        let state = self.state.look();
         let max_split_size = state.settings.max_split_size as i64;
         read(&state.stats, max_split_size, state.pools.reserved().len())
     }
@@ -120,7 +120,7 @@ impl DeviceAllocator {
 
     /// Bytes of host memory the bookkeeping holds for blocks.
     pub fn bookkeeping_bytes(&self) -> usize {
-        let state = self.state.lock();
+        let state = self.state.look();
         let lists = state.lists.iter().map(|(_, list)| list.free.heap_bytes());
         let blocks = state.arena.heap_bytes() + state.live.heap_bytes();
         blocks + state.quick.heap_bytes() + lists.sum::<usize>()
