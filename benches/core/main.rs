@@ -14,11 +14,11 @@ mod workloads;
 fn hot_path(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("core");
     group
-        .throughput(Throughput::Elements(2))
         .warm_up_time(Duration::from_millis(500))
         .measurement_time(Duration::from_secs(2));
     for (name, make) in workloads::all() {
-        let mut workload = make();
+        let mut workload = make(None);
+        group.throughput(Throughput::Elements(workload.operations(1) as u64));
         workload.steps(1 << 18);
         workload.registry().check_consistency().expect("consistent");
         group.bench_function(name, |bencher| {

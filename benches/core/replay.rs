@@ -2,7 +2,7 @@
 
 use npualloc::registry::Registry;
 
-use crate::workloads::{FIXED, STREAM, Workload, registry};
+use crate::workloads::{STREAM, Workload, registry};
 
 /// Replays the allocations and frees of a trace (see `npualloc-replay`; here as plain text), all on the
 /// default stream. A step is the whole trace.
@@ -15,7 +15,7 @@ pub struct Replay {
 
 impl Replay {
     /// The trace in the file at `path`; an error when there is none.
-    pub fn read(path: &str) -> std::io::Result<Self> {
+    pub fn read(path: &str, config: &str) -> std::io::Result<Self> {
         let text = std::fs::read_to_string(path)?;
         let number = |word: Option<&str>| word.and_then(|word| word.parse::<usize>().ok());
         let (mut events, mut blocks) = (Vec::new(), 0);
@@ -32,7 +32,7 @@ impl Replay {
             }
         }
         Ok(Self {
-            registry: registry(FIXED),
+            registry: registry(config),
             events,
             blocks: vec![0; blocks],
         })
@@ -52,12 +52,16 @@ impl Workload for Replay {
                     *block = self.registry.allocate(1, bytes, STREAM).expect("memory");
                 }
             }
-            for block in &mut self.blocks {
+            for block in self.blocks.iter_mut().filter(|addr| **addr != 0) {
                 self.registry
                     .deallocate(std::mem::take(block))
                     .expect("live");
             }
         }
+    }
+
+    fn operations(&self, steps: usize) -> usize {
+        steps * self.events.len()
     }
 
     fn registry(&self) -> &Registry {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use npualloc::config::Settings;
+use npualloc::config::{DefaultEngine, Settings};
 use npualloc::driver::fake::FakeDriver;
 use npualloc::ids::{MempoolId, StreamKey};
 use npualloc::registry::Registry;
@@ -35,7 +35,9 @@ impl Random {
 
 /// An allocator of two devices; work is done on the second one.
 pub fn registry(config: &str) -> Registry {
-    let settings = Settings::parse(config).expect("valid settings");
+    let mut settings = Settings::parse(config).expect("valid settings");
+    // As behind the bridge.
+    settings.default_engine = DefaultEngine::Probe;
     let registry = Registry::new(Arc::new(FakeDriver::new(CAPACITY)), settings, PAD);
     registry.init(2).expect("two devices");
     registry
@@ -45,6 +47,10 @@ pub fn registry(config: &str) -> Registry {
 pub trait Workload {
     /// `count` steps.
     fn steps(&mut self, count: usize);
+    /// Operations in so many steps.
+    fn operations(&self, steps: usize) -> usize {
+        2 * steps
+    }
     /// The allocator, to check it.
     fn registry(&self) -> &Registry;
 }
@@ -56,8 +62,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    pub fn new(bytes: usize) -> Self {
-        let registry = registry(FIXED);
+    pub fn new(config: &str, bytes: usize) -> Self {
+        let registry = registry(config);
         Self { registry, bytes }
     }
 }
@@ -172,33 +178,48 @@ impl Workload for Growing {
 }
 
 /// Makes a workload.
-pub type Make = fn() -> Box<dyn Workload>;
+pub type Make = fn(Option<&str>) -> Box<dyn Workload>;
 
 /// Every workload by name.
 pub fn all() -> Vec<(&'static str, Make)> {
     vec![
-        ("one size, 512 B", || Box::new(Pair::new(512))),
-        ("one size, 8 MB", || Box::new(Pair::new(8 << 20))),
-        ("random to 2 MB, 100 live", || {
-            Box::new(Churn::new(FIXED, 100, 2 << 20))
+        ("one size, 512 B", |config| {
+            Box::new(Pair::new(config.unwrap_or(FIXED), 512))
         }),
-        ("random to 2 MB, 1,000 live", || {
-            Box::new(Churn::new(FIXED, 1000, 2 << 20))
+        ("one size, 8 MB", |config| {
+            Box::new(Pair::new(config.unwrap_or(FIXED), 8 << 20))
         }),
-        ("random to 2 MB, 100,000 live", || {
-            Box::new(Churn::new(FIXED, 100_000, 2 << 20))
+        ("random to 2 MB, 100 live", |config| {
+            Box::new(Churn::new(config.unwrap_or(FIXED), 100, 2 << 20))
         }),
-        ("random to 64 MB, 1,000 live", || {
-            Box::new(Churn::new(FIXED, 1000, 64 << 20))
+        ("random to 2 MB, 1,000 live", |config| {
+            Box::new(Churn::new(config.unwrap_or(FIXED), 1000, 2 << 20))
         }),
-        ("random to 2 MB, 1,000 live, expandable", || {
-            Box::new(Churn::new("expandable_segments:True", 1000, 2 << 20))
+        ("random to 2 MB, 100,000 live", |config| {
+            Box::new(Churn::new(config.unwrap_or(FIXED), 100_000, 2 << 20))
         }),
-        ("random to 64 MB, 10,000 live, expandable", || {
-            Box::new(Churn::new("expandable_segments:True", 10_000, 64 << 20))
+        ("random to 64 MB, 1,000 live", |config| {
+            Box::new(Churn::new(config.unwrap_or(FIXED), 1000, 64 << 20))
         }),
-        ("growing by 8 MB, expandable", || {
-            Box::new(Growing::new("expandable_segments:True", 8 << 20))
+        ("random to 2 MB, 1,000 live, expandable", |config| {
+            Box::new(Churn::new(
+                config.unwrap_or("expandable_segments:True"),
+                1000,
+                2 << 20,
+            ))
+        }),
+        ("random to 64 MB, 10,000 live, expandable", |config| {
+            Box::new(Churn::new(
+                config.unwrap_or("expandable_segments:True"),
+                10_000,
+                64 << 20,
+            ))
+        }),
+        ("growing by 8 MB, expandable", |config| {
+            Box::new(Growing::new(
+                config.unwrap_or("expandable_segments:True"),
+                8 << 20,
+            ))
         }),
     ]
 }

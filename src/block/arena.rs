@@ -21,6 +21,8 @@ pub enum BlockState {
     Busy,
     /// Freed by another stream than its list's, whose last use may not be over.
     Returning,
+    /// Free, but kept as it is for a request of its size: see [`QuickLists`](super::quick::QuickLists).
+    Kept,
 }
 
 /// A contiguous part of a segment. One cache line.

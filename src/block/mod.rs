@@ -21,4 +21,4 @@ mod size_class;
 pub use addr_map::{AddrMap, Place};
 pub use arena::{Block, BlockArena, BlockState, CONTEXT, DAMAGED, GUEST, NO_USES, OVERSIZE};
 pub use free_index::FreeIndex;
-pub use quick::{Found, QuickLists};
+pub use quick::{Found, Keep, QuickLists, Slot};

@@ -110,7 +110,8 @@ impl DeviceAllocator {
                 self.fence_deferred(state);
             }
             self.reap_recorded(state, REAP_LIMIT);
-            state.traffic.asked();
+            let ample = !short && state.is_ample();
+            state.traffic.asked(ample);
         }
     }
 

@@ -11,23 +11,26 @@ const NOWHERE: usize = 1;
 /// A block that was handed out again as it lay after its free, as long as it was the only one that anything
 /// happened to since. Then the reasons for which it may be taken still hold, and that it came and went can
 /// be counted later. Its entry stays in the address map, its state is `Live`, whichever side it is on.
+///
+/// What each operation looks at lies in one cache line.
 #[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
 pub(super) struct Bounce {
     /// [`BlockId::NONE`]: there is no such block, and the rest means nothing.
     pub block: BlockId,
-    entry: Place,
-    addr: usize,
-    stream: StreamKey,
-    /// Bytes the client asks for, every time.
-    requested: usize,
-    /// What its merge would change in the statistics of inactive splits.
-    split: (i64, i64),
+    /// Frees since.
+    frees: u32,
     /// Its address while the client has it.
     out_addr: usize,
     /// Bytes to be asked for, while the client does not have it.
     in_bytes: usize,
-    /// Frees since.
-    frees: u32,
+    addr: usize,
+    stream: StreamKey,
+    /// Bytes the client asks for, every time.
+    requested: usize,
+    entry: Place,
+    /// What its merge would change in the statistics of inactive splits.
+    split: (i64, i64),
 }
 
 impl Bounce {

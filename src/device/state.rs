@@ -43,6 +43,8 @@ pub(super) struct State {
     ///
     /// [`Mutex::lock_keeping`]: crate::sync::Mutex::lock_keeping
     pub quick: QuickLists,
+    /// The tick when room was last made for others.
+    pub room_made: u64,
     /// The block that was last handed out right after it was freed, as it lay.
     pub returned: BlockId,
     /// Never there while a guard of the lock is held.
@@ -153,6 +155,7 @@ impl State {
         Self {
             last_freed: LastFreed::NONE,
             quick: QuickLists::default(),
+            room_made: 0,
             returned: BlockId::NONE,
             bounce: Bounce::NONE,
             attention: true,

@@ -3,16 +3,20 @@
 //! An event costs the host and the device far more than an allocation. As long as blocks with uses on other
 //! streams are freed now and then, each gets its event at once, and every allocation asks whether the oldest ones
 //! have completed: a block returns as early as it can. A program that does this again and again gets a common
-//! event for a few frees, only every [`Traffic::PERIOD`]th allocation asks, and only every [`FENCE_PERIOD`]th of
-//! these has events recorded that still lack blocks to share them. Whoever cannot be served from what
+//! event for a few frees, only one allocation in [`PERIOD`] asks ([`AMPLE_PERIOD`] while there is memory for
+//! others), and only one in [`FENCE_PERIOD`] has events recorded that still lack blocks to share them. Whoever cannot be served from what
 //! is free still asks at once. When anybody looks at the allocator's state, everything begins anew, so that what a
 //! program sees between two looks differs only where there was much to do in between.
 
 /// Frees with uses, and questions in vain, from which on there is much to do.
 const HEAVY: u32 = 16;
 
-/// Allocations that ask, for each that has events recorded.
-const FENCE_PERIOD: u32 = 16;
+/// Allocations for each that asks.
+const PERIOD: u32 = 16;
+/// The same while memory is ample.
+const AMPLE_PERIOD: u32 = 64;
+/// Allocations for each that has events recorded.
+const FENCE_PERIOD: u32 = 256;
 
 /// See the module's text.
 #[derive(Debug, Clone, Copy, Default)]
@@ -21,15 +25,15 @@ pub struct Traffic {
     unseen: u32,
     /// Allocations until one asks.
     pause: u32,
-    /// Allocations that asked since one had events recorded.
+    /// What that was at first.
+    whole_pause: u32,
+    /// Allocations since one had events recorded.
     unfenced: u32,
     /// Looks change nothing.
     stays_heavy: bool,
 }
 
 impl Traffic {
-    /// Allocations for each that asks.
-    pub const PERIOD: u32 = 16;
     /// Blocks that share an event at the most.
     pub const SHARE: usize = 16;
 
@@ -65,14 +69,19 @@ impl Traffic {
         passes
     }
 
-    /// An allocation asks.
-    pub fn asked(&mut self) {
-        self.pause = if self.is_heavy() { Self::PERIOD - 1 } else { 0 };
+    /// An allocation asks; whether memory is ample.
+    pub fn asked(&mut self, ample: bool) {
+        self.pause = match (self.is_heavy(), ample) {
+            (false, _) => 0,
+            (true, false) => PERIOD - 1,
+            (true, true) => AMPLE_PERIOD - 1,
+        };
+        self.whole_pause = self.pause;
     }
 
     /// Whether an allocation that asks has events recorded before.
     pub fn fences(&mut self) -> bool {
-        self.unfenced += 1;
+        self.unfenced += self.whole_pause + 1;
         let due = !self.is_heavy() || self.unfenced >= FENCE_PERIOD;
         if due {
             self.unfenced = 0;
@@ -94,32 +103,38 @@ mod tests {
     #[test]
     fn every_allocation_asks_until_there_is_much_to_do() {
         let mut traffic = Traffic::default();
-        let ask = |traffic: &mut Traffic| {
+        let ask = |traffic: &mut Traffic, ample| {
             let asks = !traffic.pass();
             if asks {
-                traffic.asked();
+                traffic.asked(ample);
             }
             asks
         };
         for _ in 0..HEAVY {
-            assert!(ask(&mut traffic));
+            assert!(ask(&mut traffic, true));
             traffic.note();
         }
-        let asked = (0..800).filter(|_| ask(&mut traffic)).count();
-        assert_eq!(asked, 50);
+        let mut asked = |ample| (0..3200).filter(|_| ask(&mut traffic, ample)).count();
+        assert_eq!([asked(true), asked(false)], [50, 200]);
         traffic.seen();
-        assert!(ask(&mut traffic) && ask(&mut traffic));
+        assert!(ask(&mut traffic, true) && ask(&mut traffic, true));
     }
 
     #[test]
     fn events_wait_for_more_blocks_only_where_there_is_much_to_do() {
         let mut traffic = Traffic::default();
+        let fence = |traffic: &mut Traffic, ample| {
+            let fences = traffic.fences();
+            traffic.asked(ample);
+            fences
+        };
         for _ in 0..HEAVY {
-            assert!(traffic.fences());
+            assert!(fence(&mut traffic, true));
             traffic.note();
         }
-        let fenced = (0..160).filter(|_| traffic.fences()).count();
-        assert_eq!(fenced, 10);
+        // Once in 256 allocations, 16 or 64 of which go by until the next one that asks.
+        let mut fenced = |ample| (0..161).filter(|_| fence(&mut traffic, ample)).count();
+        assert_eq!([fenced(false), fenced(true)], [10, 40]);
         traffic.seen();
         assert!(traffic.fences() && traffic.fences());
     }

@@ -182,7 +182,7 @@ fn when_the_common_event_fails_all_wait_for_the_device() {
     make_heavy(&driver, &device);
     let blocks = free_three(&device, 2 * MIB, &[SIDE]);
     // Asked before: whether a capture goes on.
-    (0..14).for_each(|_| pass(&device));
+    (0..15).for_each(|_| pass(&device));
     assert_eq!(driver.calls("event_record"), 16);
     driver.fail_call(1, 107_000);
     pass(&device);
