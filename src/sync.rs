@@ -2,15 +2,19 @@
 //!
 //! Taking it is one compare-and-swap, giving it back one store. There is no queue: who finds it taken
 //! backs off, longer each time, so that the holder keeps its cache lines for many operations; after that
-//! it sleeps for moments. A holder that the system suspends is waited for asleep.
+//! it sleeps for moments. A holder that the system suspends is waited for asleep. The more often a lock is still taken
+//! after the first pause, the longer that pause is: threads that do nothing but take the lock by turns spend more time
+//! on moving what it protects from one cache to another than on their work.
 
 use std::time::Duration;
 
-use crate::primitives::atomic::{AtomicBool, Ordering};
+use crate::primitives::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::primitives::{sleep, spin_loop};
 
 /// Pauses before the second look; doubled each time.
 const FIRST_PAUSES: u32 = if cfg!(loom) { 1 } else { 16 };
+/// How often that is doubled at the most.
+const MOST_CONTENDED: u8 = if cfg!(loom) { 0 } else { 6 };
 /// The longest run of pauses, some ten microseconds.
 const MOST_PAUSES: u32 = if cfg!(loom) { 1 } else { 512 };
 /// Runs of the longest kind before the thread sleeps.
@@ -20,6 +24,9 @@ const NAP: Duration = Duration::from_micros(50);
 /// See the module's text.
 pub struct RawLock {
     taken: AtomicBool,
+    /// How much longer than usual the first pause is: one more each time the lock is still taken after it, one less
+    /// each time it is not. Only who waits looks at it, so that a count lost between two threads does no harm.
+    contended: AtomicU8,
 }
 
 // SAFETY: `lock` and `try_lock` return (with success) only after they changed `taken` from false to true,
@@ -30,6 +37,7 @@ unsafe impl lock_api::RawMutex for RawLock {
     #[cfg(not(loom))]
     const INIT: Self = Self {
         taken: AtomicBool::new(false),
+        contended: AtomicU8::new(0),
     };
     // Loom's are made at run time: see `RawLock::new`.
     #[cfg(loom)]
@@ -62,21 +70,22 @@ impl RawLock {
     fn new() -> Self {
         Self {
             taken: AtomicBool::new(false),
+            contended: AtomicU8::new(0),
         }
     }
 
     #[cold]
     fn wait(&self) {
-        use lock_api::RawMutex;
-
-        let (mut pauses, mut tries) = (FIRST_PAUSES, 0);
-        loop {
-            for _ in 0..pauses {
-                spin_loop();
-            }
-            if !self.taken.load(Ordering::Relaxed) && self.try_lock() {
-                return;
-            }
+        let contended = self.contended.load(Ordering::Relaxed);
+        if self.try_after(FIRST_PAUSES << contended) {
+            let less = contended.saturating_sub(1);
+            self.contended.store(less, Ordering::Relaxed);
+            return;
+        }
+        let more = (contended + 1).min(MOST_CONTENDED);
+        self.contended.store(more, Ordering::Relaxed);
+        let (mut pauses, mut tries) = (FIRST_PAUSES << more, 0);
+        while !self.try_after(pauses) {
             if pauses < MOST_PAUSES {
                 pauses *= 2;
             } else if tries < PATIENCE {
@@ -85,6 +94,16 @@ impl RawLock {
                 sleep(NAP);
             }
         }
+    }
+
+    /// Tries to take the lock after so many pauses, in which the holder's cache lines are left alone.
+    fn try_after(&self, pauses: u32) -> bool {
+        use lock_api::RawMutex;
+
+        for _ in 0..pauses {
+            spin_loop();
+        }
+        !self.taken.load(Ordering::Relaxed) && self.try_lock()
     }
 }
 
