@@ -110,7 +110,7 @@ impl DeviceAllocator {
                 self.fence_deferred(state);
             }
             self.reap_recorded(state, REAP_LIMIT);
-            let ample = !short && state.is_ample();
+            let ample = !short && state.may_keep() && state.is_ample();
             state.traffic.asked(ample);
         }
     }

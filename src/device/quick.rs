@@ -22,11 +22,16 @@ const SHARE: usize = 16;
 const PERIOD: u64 = 512;
 
 impl State {
+    /// Whether more memory may be held than is needed, for the sake of host time: segments are virtual, and nobody asked
+    /// for them.
+    pub(super) fn may_keep(&self) -> bool {
+        self.virtual_memory && self.settings.expandable_segments == ExpandableSegments::Default
+    }
+
     /// Settles how much may be kept from now on.
     pub(super) fn settle_quick(&mut self, simple: bool) {
-        let unwanted = self.settings.expandable_segments != ExpandableSegments::Default
-            || self.settings.skipped_rungs.has(Rung::KeptBlocks);
-        let on = simple && self.virtual_memory && !unwanted && self.is_ample();
+        let wanted = !self.settings.skipped_rungs.has(Rung::KeptBlocks);
+        let on = simple && wanted && self.may_keep() && self.is_ample();
         let most = if on { self.reserved() / SHARE } else { 0 };
         self.quick.limit(most);
     }

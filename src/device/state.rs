@@ -17,9 +17,10 @@ use crate::size::SMALL_SIZE;
 use crate::stats::{Counters, Ladder};
 use crate::stream::{Fences, PendingEvents, StreamUses, Traffic};
 
-/// Bytes of blocks whose events are put off: up to this, or up to a part of what is active.
+/// Bytes of blocks whose events are put off: up to this, or up to a part of what is active ([`Pace::share`]).
+///
+/// [`Pace::share`]: crate::stream::Pace::share
 const DEFERRED_BYTES: usize = 16 << 20;
-const DEFERRED_SHARE: usize = 512;
 /// With `multi_stream_lazy_reclaim` an allocation that is served from cache asks only when more events than these are
 /// outstanding (the stock allocator's number): without a bound they would become more and more.
 const LAZY_EVENTS: usize = 512;
@@ -283,9 +284,10 @@ impl State {
     /// Whether the event of a block of `size` bytes may wait for those of others.
     pub fn may_defer(&self, size: usize) -> bool {
         let active = self.stats.blocks.active_bytes() as usize;
-        let most = (active / DEFERRED_SHARE).max(DEFERRED_BYTES);
+        let pace = self.traffic.pace();
+        let most = (active / pace.share).max(DEFERRED_BYTES);
         self.traffic.is_heavy()
-            && self.deferred.len() + 1 < Traffic::SHARE
+            && self.deferred.len() + 1 < pace.blocks
             && self.deferred_bytes + size <= most
     }
 

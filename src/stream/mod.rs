@@ -8,5 +8,5 @@ mod uses;
 
 pub use fences::Fences;
 pub use pending::{PendingEvents, PendingUse};
-pub use traffic::Traffic;
+pub use traffic::{Pace, Traffic};
 pub use uses::{StreamUses, Use};

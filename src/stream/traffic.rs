@@ -3,23 +3,44 @@
 //! An event costs the host and the device far more than an allocation. As long as blocks with uses on other
 //! streams are freed now and then, each gets its event at once, and every allocation asks whether the oldest ones
 //! have completed: a block returns as early as it can. A program that does this again and again gets a common
-//! event for a few frees, only one allocation in [`PERIOD`] asks ([`AMPLE_PERIOD`] while there is memory for
-//! others), and only one in [`FENCE_PERIOD`] has events recorded that still lack blocks to share them. Whoever cannot be served from what
+//! event for a few frees, only one allocation in [`Pace::ask`] asks, and only one in [`Pace::fence`] has events
+//! recorded that still lack blocks to share them. While memory is ample all of this is done for more blocks at once. Whoever cannot be served from what
 //! is free still asks at once. When anybody looks at the allocator's state, everything begins anew, so that what a
 //! program sees between two looks differs only where there was much to do in between.
 
 /// Frees with uses, and questions in vain, from which on there is much to do.
 const HEAVY: u32 = 16;
 
-/// Allocations for each that asks.
-const PERIOD: u32 = 16;
-/// The same while memory is ample.
-const AMPLE_PERIOD: u32 = 64;
-/// Allocations for each that has events recorded.
-const FENCE_PERIOD: u32 = 256;
+/// How much is done at once where there is much to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Allocations for each that asks.
+    ask: u32,
+    /// Allocations for each that has events recorded.
+    fence: u32,
+    /// Blocks that share an event at the most.
+    pub blocks: usize,
+    /// The part of what is active that may be without an event.
+    pub share: usize,
+}
+
+const USUAL: Pace = Pace {
+    ask: 16,
+    fence: 256,
+    blocks: 16,
+    share: 512,
+};
+
+/// While memory is ample. An event costs more than the call that records it: torch_npu's queue wakes up for it.
+const AMPLE: Pace = Pace {
+    ask: 64,
+    fence: 1024,
+    blocks: 32,
+    share: 128,
+};
 
 /// See the module's text.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct Traffic {
     /// Frees with uses and questions in vain since somebody looked.
     unseen: u32,
@@ -27,15 +48,32 @@ pub struct Traffic {
     pause: u32,
     /// What that was at first.
     whole_pause: u32,
+    pace: Pace,
     /// Allocations since one had events recorded.
     unfenced: u32,
     /// Looks change nothing.
     stays_heavy: bool,
 }
 
+impl Default for Traffic {
+    fn default() -> Self {
+        Self {
+            unseen: 0,
+            pause: 0,
+            whole_pause: 0,
+            pace: USUAL,
+            unfenced: 0,
+            stays_heavy: false,
+        }
+    }
+}
+
 impl Traffic {
-    /// Blocks that share an event at the most.
-    pub const SHARE: usize = 16;
+    /// How much is done at once.
+    #[inline]
+    pub fn pace(&self) -> Pace {
+        self.pace
+    }
 
     /// Somebody looks.
     #[inline]
@@ -71,10 +109,11 @@ impl Traffic {
 
     /// An allocation asks; whether memory is ample.
     pub fn asked(&mut self, ample: bool) {
-        self.pause = match (self.is_heavy(), ample) {
-            (false, _) => 0,
-            (true, false) => PERIOD - 1,
-            (true, true) => AMPLE_PERIOD - 1,
+        self.pace = if ample { AMPLE } else { USUAL };
+        self.pause = if self.is_heavy() {
+            self.pace.ask - 1
+        } else {
+            0
         };
         self.whole_pause = self.pause;
     }
@@ -82,7 +121,7 @@ impl Traffic {
     /// Whether an allocation that asks has events recorded before.
     pub fn fences(&mut self) -> bool {
         self.unfenced += self.whole_pause + 1;
-        let due = !self.is_heavy() || self.unfenced >= FENCE_PERIOD;
+        let due = !self.is_heavy() || self.unfenced >= self.pace.fence;
         if due {
             self.unfenced = 0;
         }
@@ -132,9 +171,9 @@ mod tests {
             assert!(fence(&mut traffic, true));
             traffic.note();
         }
-        // Once in 256 allocations, 16 or 64 of which go by until the next one that asks.
+        // Once in 256 allocations, 16 of which go by until the next one that asks; in 1,024, and 64.
         let mut fenced = |ample| (0..161).filter(|_| fence(&mut traffic, ample)).count();
-        assert_eq!([fenced(false), fenced(true)], [10, 40]);
+        assert_eq!([fenced(false), fenced(true)], [10, 10]);
         traffic.seen();
         assert!(traffic.fences() && traffic.fences());
     }

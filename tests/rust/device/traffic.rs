@@ -199,6 +199,36 @@ fn when_the_common_event_fails_all_wait_for_the_device() {
 }
 
 #[test]
+fn while_memory_is_ample_more_blocks_share_an_event() {
+    for (live, config, expected) in [
+        (GIB, "", 2),
+        (15 * GIB, "", 4),
+        (GIB, "expandable_segments:True", 4),
+        (GIB, "expandable_segments:False", 4),
+    ] {
+        let (driver, settings) = (
+            Arc::new(FakeDriver::new(16 * GIB)),
+            settings_by_default(config),
+        );
+        let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32);
+        let device = device.expect("device");
+        device.allocate(live, S0).expect("fits");
+        make_heavy(&driver, &device);
+        // One of these asks, and knows then how much memory there is.
+        pass(&device);
+        let before = driver.calls("event_record");
+        for _ in 0..64 {
+            let addr = device.allocate(64 << 10, S0).expect("fits");
+            device.record_stream(addr, SIDE);
+            device.deallocate(addr);
+        }
+        let recorded = driver.calls("event_record") - before;
+        assert_eq!(recorded, expected, "{live} {config}");
+        device.check_consistency().expect("consistent");
+    }
+}
+
+#[test]
 fn once_memory_was_short_events_do_not_wait_for_more_blocks() {
     let (driver, device) = device(GIB);
     assert!(device.allocate(2 * GIB, S0).is_err());
