@@ -49,6 +49,8 @@ pub struct BlockCounters {
     pub(super) total_peak: Lanes,
     /// Peaks of active blocks and their bytes while blocks waited: by pool, and of the sum.
     pub(super) active_peak: [[i64; 2]; 3],
+    /// Accumulated values were reset: until then both of the following are 0.
+    pub(super) was_reset: bool,
     /// Current values and `freed` at the last reset of accumulated values.
     pub(super) base: [Lanes; 2],
     pub(super) freed_base: [Lanes; 2],
@@ -231,6 +233,7 @@ impl BlockCounters {
             }
         }
         self.freed_base = self.freed;
+        self.was_reset = true;
     }
 
     /// The peaks become the current values.

@@ -22,11 +22,16 @@ impl BlockCounters {
         let pools = |lanes: &[Lanes; 2]| Pair::new(lanes[0].0[lane], lanes[1].0[lane]);
         let peak = pools(&self.peak);
         let current = peak.minus(pools(&self.room));
-        let freed = pools(&self.freed).minus(pools(&self.freed_base));
+        let freed = pools(&self.freed);
+        let (base, freed) = if self.was_reset {
+            (pools(&self.base), freed.minus(pools(&self.freed_base)))
+        } else {
+            (Pair::new(0, 0), freed)
+        };
         Pools {
             current,
             peak,
-            allocated: current.minus(pools(&self.base)).plus(freed),
+            allocated: current.minus(base).plus(freed),
             freed,
         }
     }
