@@ -82,7 +82,7 @@ impl RawLock {
             self.contended.store(less, Ordering::Relaxed);
             return;
         }
-        let more = (contended + 1).min(MOST_CONTENDED);
+        let more = contended + u8::from(contended != MOST_CONTENDED);
         self.contended.store(more, Ordering::Relaxed);
         let (mut pauses, mut tries) = (FIRST_PAUSES << more, 0);
         while !self.try_after(pauses) {

@@ -213,9 +213,12 @@ impl QuickLists {
     /// Whether freed blocks of a list and size are kept, as far as there is room.
     #[inline]
     pub fn wants(&self, list: ListId, size: usize) -> bool {
+        if !self.is_on() {
+            return false;
+        }
         let key = key_of(list, size);
         let set = &self.sets[set_of(key)];
-        let way = set.way_of(key).filter(|_| self.is_on());
+        let way = set.way_of(key);
         way.is_some_and(|way| set.asked[way] >= LEAST_ASKED)
     }
 

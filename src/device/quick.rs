@@ -87,17 +87,23 @@ impl State {
     /// Finishes the last free, unless the block is kept.
     #[inline]
     pub(super) fn keep_last_freed(&mut self) {
+        if self.quick.is_on() && self.keeps_last_freed() {
+            self.last_freed = LastFreed::NONE;
+        } else {
+            self.finish_last_free();
+        }
+    }
+
+    #[inline]
+    fn keeps_last_freed(&mut self) -> bool {
         let id = self.last_freed.block;
         let block = &self.arena[id];
         let (list, size) = (block.list, block.size);
-        match self.quick.keep(&mut self.arena, list, size, id) {
-            Keep::Kept => self.last_freed = LastFreed::NONE,
-            Keep::Unwanted => self.finish_last_free(),
-            Keep::Full => {
-                self.finish_last_free();
-                self.make_room();
-            }
+        let outcome = self.quick.keep(&mut self.arena, list, size, id);
+        if outcome == Keep::Full {
+            self.make_room();
         }
+        outcome == Keep::Kept
     }
 
     /// Gives up what was not asked for since the last time.
