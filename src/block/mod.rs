@@ -17,6 +17,7 @@ mod lazy_array;
 mod ordered_bin;
 mod quick;
 mod size_class;
+mod size_set;
 
 pub use addr_map::{AddrMap, Place};
 pub use arena::{Block, BlockArena, BlockState, CONTEXT, DAMAGED, GUEST, NO_USES, OVERSIZE};

@@ -9,20 +9,17 @@
 //! [`Block::free_next`](super::arena::Block::free_next), which has no other use while they are in no index.
 
 use super::arena::{BlockArena, BlockState};
+use super::size_set::{Set, WAYS};
 use crate::ids::{BlockId, ListId};
 use crate::size::MIN_BLOCK_SIZE;
 
 /// log2 of the number of sets.
 const SET_BITS: u32 = 5;
 const SETS: usize = 1 << SET_BITS;
-/// Sizes of a set.
-const WAYS: usize = 4;
 /// Places for sizes.
 const PLACES: usize = SETS * WAYS;
 /// Blocks of a size at the most: merging all that are kept is to be a matter of a fraction of a millisecond.
 const ROOM: u8 = 64;
-/// Requests in vain that a size answers for, after which its blocks are given up.
-const PATIENCE: u8 = 8;
 /// Requests from which on freed blocks of their size are kept.
 const LEAST_ASKED: u8 = 2;
 /// Requests that are remembered: the size answers for as many in vain, and its place is another's.
@@ -31,74 +28,6 @@ const MOST_ASKED: u8 = 8;
 const SIZE_BITS: u32 = 22;
 /// Fibonacci hashing: 2^64 / golden ratio.
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
-
-/// Sizes whose keys share a set. A cache line.
-#[derive(Debug, Clone, Copy)]
-#[repr(C, align(64))]
-struct Set {
-    /// Of which list and size, see [`key_of`]. 0: none.
-    keys: [u32; WAYS],
-    /// The block kept last.
-    last: [BlockId; WAYS],
-    count: [u8; WAYS],
-    /// Requests of the size, less those in vain that it answered for while there were no blocks.
-    asked: [u8; WAYS],
-    /// Requests in vain that it answered for since one of its own.
-    strangers: [u8; WAYS],
-    /// Who answers for the next request in vain, modulo [`WAYS`].
-    turn: u8,
-    /// A bit for each size that was asked for since [`QuickLists::was_used`] looked.
-    used: u8,
-}
-
-impl Set {
-    const EMPTY: Self = Self {
-        keys: [0; WAYS],
-        last: [BlockId::NONE; WAYS],
-        count: [0; WAYS],
-        asked: [0; WAYS],
-        strangers: [0; WAYS],
-        turn: 0,
-        used: 0,
-    };
-
-    /// Which of the sizes has this key.
-    #[inline]
-    fn way_of(&self, key: u32) -> Option<usize> {
-        let same = (0..WAYS).fold(0, |same, way| {
-            same | u32::from(self.keys[way] == key) << way
-        });
-        (same != 0).then(|| same.trailing_zeros() as usize % WAYS)
-    }
-
-    /// Notes a request for a size that has no place here: it gets one that nobody asks for. If there is none, the
-    /// others answer for it by turns, and the one whose blocks are to be given up is returned.
-    #[inline]
-    fn in_vain(&mut self, key: u32) -> Option<usize> {
-        let unused = |way: &usize| self.count[*way] | self.asked[*way] == 0;
-        if let Some(way) = (0..WAYS).find(unused) {
-            (self.keys[way], self.strangers[way]) = (key, 0);
-            return None;
-        }
-        let way = self.turn as usize % WAYS;
-        self.turn = self.turn.wrapping_add(1);
-        if self.count[way] == 0 {
-            self.asked[way] -= 1;
-            return None;
-        }
-        self.strangers[way] += 1;
-        (self.strangers[way] >= PATIENCE).then_some(way)
-    }
-
-    /// Takes the block kept last out of a size that has one.
-    #[inline]
-    fn pop(&mut self, way: usize, arena: &BlockArena) -> BlockId {
-        let id = self.last[way];
-        self.last[way] = arena[id].free_next;
-        self.count[way] -= 1;
-        id
-    }
-}
 
 /// See the module's text.
 #[derive(Debug)]
