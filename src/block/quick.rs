@@ -16,8 +16,8 @@ use crate::size::MIN_BLOCK_SIZE;
 /// log2 of the number of sets.
 const SET_BITS: u32 = 5;
 const SETS: usize = 1 << SET_BITS;
-/// Places for sizes.
-const PLACES: usize = SETS * WAYS;
+/// Slots for sizes.
+const SLOTS: usize = SETS * WAYS;
 /// Blocks of a size at the most: merging all that are kept is to be a matter of a fraction of a millisecond.
 const ROOM: u8 = 64;
 /// Requests from which on freed blocks of their size are kept.
@@ -73,7 +73,7 @@ pub enum Found {
     Block(BlockId),
     /// No block.
     Nothing,
-    /// No block, and those in this place are to be given up.
+    /// No block, and those in this slot are to be given up.
     Stale(Slot),
 }
 
@@ -186,8 +186,8 @@ impl QuickLists {
     pub fn pop(&mut self, arena: &BlockArena) -> Option<BlockId> {
         while self.occupied != 0 {
             let at = self.occupied.trailing_zeros() as usize;
-            let mut places = (at * WAYS..(at + 1) * WAYS).map(Slot);
-            if let Some(id) = places.find_map(|place| self.pop_of(arena, place)) {
+            let mut slots = (at * WAYS..(at + 1) * WAYS).map(Slot);
+            if let Some(id) = slots.find_map(|slot| self.pop_of(arena, slot)) {
                 return Some(id);
             }
             self.occupied &= !(1 << at);
@@ -195,7 +195,7 @@ impl QuickLists {
         None
     }
 
-    /// Takes a block of one place out.
+    /// Takes a block of one slot out.
     pub fn pop_of(&mut self, arena: &BlockArena, slot: Slot) -> Option<BlockId> {
         let (set, way) = (&mut self.sets[slot.0 / WAYS], slot.0 % WAYS);
         if set.count[way] == 0 {
@@ -207,15 +207,15 @@ impl QuickLists {
         Some(id)
     }
 
-    /// A place whose blocks were taken out is anybody's.
+    /// A slot whose blocks were taken out is anybody's.
     pub fn forget(&mut self, slot: Slot) {
         let (set, way) = (&mut self.sets[slot.0 / WAYS], slot.0 % WAYS);
         (set.strangers[way], set.asked[way]) = (0, 0);
     }
 
-    /// Every place.
+    /// Every slot.
     pub fn slots() -> impl Iterator<Item = Slot> {
-        (0..PLACES).map(Slot)
+        (0..SLOTS).map(Slot)
     }
 
     /// Whether a size was asked for since this was called last.

@@ -39,7 +39,7 @@ pub(super) struct State {
     /// The block whose free is not finished; always finished while a guard of the lock is held.
     pub last_freed: LastFreed,
     /// Freed blocks that are kept as they are; none while a guard of the lock is held, unless that was taken by
-    /// [`Mutex::lock_keeping`]. Their state is `Pending`, their entries are still in the address map, and all
+    /// [`Mutex::lock_keeping`]. Their state is `Kept`, their entries are still in the address map, and all
     /// statistics have counted them as free.
     ///
     /// [`Mutex::lock_keeping`]: crate::sync::Mutex::lock_keeping

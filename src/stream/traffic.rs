@@ -4,9 +4,10 @@
 //! streams are freed now and then, each gets its event at once, and every allocation asks whether the oldest ones
 //! have completed: a block returns as early as it can. A program that does this again and again gets a common
 //! event for a few frees, only one allocation in [`Pace::ask`] asks, and only one in [`Pace::fence`] has events
-//! recorded that still lack blocks to share them. While memory is ample all of this is done for more blocks at once. Whoever cannot be served from what
-//! is free still asks at once. When anybody looks at the allocator's state, everything begins anew, so that what a
-//! program sees between two looks differs only where there was much to do in between.
+//! recorded that still lack blocks to share them. While memory is ample all of this is done for more blocks at once.
+//! Whoever cannot be served from what is free still asks at once. When anybody looks at the allocator's state,
+//! everything begins anew, so that what a program sees between two looks differs only where there was much to do in
+//! between.
 
 /// Frees with uses, and questions in vain, from which on there is much to do.
 const HEAVY: u32 = 16;
