@@ -89,7 +89,7 @@ impl State {
         });
         // Windows are looked for from low addresses on. Taking memory from there too keeps what moves together,
         // and free blocks elsewhere whole; so does widening holes, where a page that moves leaves one.
-        let leaves_holes = !self.leaves_mappings(page_size);
+        let leaves_holes = !self.leaves_mappings(page_size) || self.is_tight_at_worst();
         donors.sort_unstable_by_key(|donor| {
             let widens = self.is_beside_unmapped(donor.block);
             (leaves_holes && !widens, donor.addr)

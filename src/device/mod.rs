@@ -15,6 +15,7 @@ mod events;
 mod explain;
 mod fencing;
 mod free;
+mod fullness;
 mod gather;
 mod gc;
 mod guest;

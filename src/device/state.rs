@@ -125,6 +125,10 @@ pub(super) struct State {
     pub device_full: bool,
     /// The most bytes active at once, as of the last time memory was mapped.
     pub most_active: usize,
+    /// Bytes in pages that moved although the device had more.
+    pub moved: usize,
+    /// The most that was active on a full device at once, with what was free then but could not move.
+    pub most_full: usize,
     /// Blocks in state `Busy`.
     pub busy: usize,
     /// Counts frees: the clock of the device. A segment idle since tick t holds no work submitted
@@ -196,6 +200,8 @@ impl State {
             fences: Fences::default(),
             device_full: false,
             most_active: 0,
+            most_full: 0,
+            moved: 0,
             busy: 0,
             detached: 0,
             tick: 0,

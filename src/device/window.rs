@@ -13,6 +13,7 @@
 //! there can later grow by the pages that a larger request lacks, instead of being gathered anew.
 
 use super::alias::Reachable;
+use super::fullness::TIGHT;
 use super::state::{Request, State};
 use crate::block::BlockState;
 use crate::ids::BlockId;
@@ -82,7 +83,7 @@ impl State {
         } else {
             held / TIGHT
         };
-        let tight = self.device_full && needed + margin > held;
+        let tight = self.is_tight_at_worst() || (self.device_full && needed + margin > held);
         let key = |window: &Window| {
             let (calls, pages) = (window.calls, window.pages);
             // What is scarcer: memory that can move, or time.
@@ -91,7 +92,7 @@ impl State {
             } else {
                 (calls, pages)
             };
-            (order, !window.apart)
+            (order, tight == window.apart)
         };
         let mut windows = Windows::default();
         let mut run = Vec::new();
@@ -309,8 +310,6 @@ impl State {
     }
 }
 
-/// Memory is tight when less than this part of what is held can move (1.5 %).
-const TIGHT: usize = 64;
 /// What a wait counts for, in driver calls.
 pub(super) const WAIT: usize = 16;
 /// More than any window's calls.

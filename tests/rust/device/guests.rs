@@ -67,22 +67,65 @@ fn a_free_block_serves_another_stream_where_memory_would_move() {
 }
 
 #[test]
-fn nothing_is_lent_on_a_full_device_nor_where_it_is_switched_off() {
-    let (_, full) = device_with(320 * MIB, "expandable_segments:True");
+fn nothing_is_lent_where_it_is_switched_off() {
     let mut settings = Settings::parse("expandable_segments:True").expect("valid");
     settings.skipped_rungs =
         SkippedRungs::from_environment(|_| Some("lent_blocks".to_owned())).expect("known");
     let driver = Arc::new(FakeDriver::new(GIB));
-    let off = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
-    off.lend_eagerly();
-    for device in [full, off] {
-        let blocks: Vec<usize> = (0..4).map(|_| allocate(&device, SIZE, S1)).collect();
-        blocks.into_iter().for_each(|addr| free(&device, addr));
-        for _ in 0..4 {
-            allocate(&device, SIZE, S2);
-        }
-        assert_eq!(lent(&device), 0);
+    let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
+    device.lend_eagerly();
+    let blocks: Vec<usize> = (0..4).map(|_| allocate(&device, SIZE, S1)).collect();
+    blocks.into_iter().for_each(|addr| free(&device, addr));
+    for _ in 0..4 {
+        allocate(&device, SIZE, S2);
     }
+    assert_eq!(lent(&device), 0);
+}
+
+/// A full device on which the first stream holds `left` of ten blocks, and what the second, which has one of them, was lent
+/// for two requests of `bytes` then: one to ask how far the first has come, one to know.
+fn lent_when_full(alias: bool, left: usize, bytes: usize) -> u64 {
+    let driver = Arc::new(FakeDriver::new(11 * 64 * MIB));
+    if !alias {
+        driver.refuse_aliasing();
+    }
+    let mut settings = Settings::parse("expandable_segments:True").expect("valid");
+    settings.segment_size = 8 * MIB;
+    let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
+    let mut blocks: Vec<usize> = (0..11).map(|_| allocate(&device, SIZE, S1)).collect();
+    blocks.drain(left..).for_each(|addr| free(&device, addr));
+    allocate(&device, bytes, S2);
+    allocate(&device, bytes, S2);
+    lent(&device)
+}
+
+#[test]
+fn a_full_device_lends_while_much_is_idle() {
+    assert_eq!(lent_when_full(true, 3, 16 * MIB - 4096), 1);
+    assert_eq!(lent_when_full(true, 8, 16 * MIB - 4096), 0);
+}
+
+#[test]
+fn a_full_device_lends_large_blocks_where_a_page_has_one_address() {
+    assert_eq!(lent_when_full(false, 8, SIZE + 4096), 1);
+    assert_eq!(lent_when_full(false, 8, SIZE - 4096), 0);
+    assert_eq!(lent_when_full(true, 8, SIZE + 4096), 0);
+}
+
+#[test]
+fn a_small_request_gets_no_part_of_a_large_block_where_memory_may_get_short() {
+    // Twelve GiB are not twice what is needed.
+    let (_, device) = device_with(12 * GIB, "expandable_segments:True");
+    let blocks: Vec<usize> = (0..8).map(|_| allocate(&device, GIB - 4096, S1)).collect();
+    // Not one beside the other.
+    for at in [2, 4] {
+        free(&device, blocks[at]);
+    }
+    let before = lent(&device);
+    for _ in 0..3 {
+        allocate(&device, GIB / 2, S2);
+    }
+    assert_eq!(lent(&device), before);
 }
 
 #[test]

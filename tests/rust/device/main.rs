@@ -16,6 +16,7 @@ mod sleep;
 mod streams;
 mod traffic;
 mod transit;
+mod turns;
 mod virtual_segments;
 
 use std::sync::Arc;
