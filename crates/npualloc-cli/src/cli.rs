@@ -10,7 +10,8 @@ use crate::quantity::parse_size;
 /// Replays allocation traces on a simulated NPU: what would other settings have done?
 ///
 /// A trace is what NPUALLOC_TRACE records or a memory snapshot of torch (torch.npu.memory._dump_snapshot,
-/// torch.cuda.memory._dump_snapshot). Settings are texts of PYTORCH_NPU_ALLOC_CONF.
+/// torch.cuda.memory._dump_snapshot). Settings are texts of PYTORCH_NPU_ALLOC_CONF; NPUALLOC_SKIP_RUNGS leaves ways to
+/// find memory out, as in the allocator.
 ///
 /// Exit status: 0 done, 1 the workload does not fit, 2 bad input.
 #[derive(Debug, Parser)]

@@ -71,6 +71,9 @@ pub enum Error {
         /// What is wrong.
         source: ConfigError,
     },
+    /// A variable of the environment that the allocator refuses.
+    #[error("{0}")]
+    Environment(ConfigError),
     /// A capacity that no device has.
     #[error("a capacity of {bytes} bytes is outside {least} to {most} bytes")]
     Capacity {

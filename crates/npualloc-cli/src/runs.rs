@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use ascendcl::Config;
 use ascendcl::model::config::{Alias, MAX_CAPACITY};
 use indicatif::ProgressBar;
-use npualloc::config::{DefaultEngine, Settings};
+use npualloc::config::{DefaultEngine, Settings, SkippedRungs};
 use npualloc_replay::replay::{Outcome, Setup, replay};
 use npualloc_replay::search::min_capacity;
 use npualloc_replay::trace::Trace;
@@ -36,13 +36,16 @@ pub fn checked_confs(confs: &[String]) -> Result<Vec<(String, Settings)>> {
         .collect()
 }
 
-/// Reads settings. Where they don't name an engine, the driver decides, as in the plug-in.
+/// Reads settings. Where they don't name an engine, the driver decides, as in the plug-in; rungs of the reclaim ladder
+/// that `NPUALLOC_SKIP_RUNGS` names are left out, as there.
 pub fn settings(text: &str) -> Result<Settings> {
     let mut settings = Settings::parse(text).map_err(|source| Error::Config {
         text: text.to_owned(),
         source,
     })?;
     settings.default_engine = DefaultEngine::Probe;
+    settings.skipped_rungs = SkippedRungs::from_environment(|name| std::env::var(name).ok())
+        .map_err(Error::Environment)?;
     Ok(settings)
 }
 

@@ -52,6 +52,34 @@ fn replay_compares_settings() {
 }
 
 #[test]
+fn rungs_are_left_out_as_in_the_allocator() {
+    let files = Files::new();
+    let trace = files.write("t", growing());
+    let trace = trace.to_str().expect("a name");
+    let held = |skipped: &str| {
+        let output = npualloc()
+            .args(["replay", trace, "--json", "--capacity", "4GiB"])
+            .args(["--conf", "expandable_segments:True"])
+            .env("NPUALLOC_SKIP_RUNGS", skipped)
+            .output()
+            .expect("it runs");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        report["runs"][0]["peak_held"].as_u64().expect("a number")
+    };
+    let (all, without) = (held(""), held("moved_pages"));
+    assert!(without > all + all / 10, "{all} {without}");
+    npualloc()
+        .args(["replay", trace])
+        .env("NPUALLOC_SKIP_RUNGS", "moved_page")
+        .assert()
+        .code(2)
+        .stdout("")
+        .stderr(predicates::str::contains(
+            "NPUALLOC_SKIP_RUNGS: \"moved_page\" is none of",
+        ));
+}
+
+#[test]
 fn replay_names_the_event_at_which_memory_runs_out() {
     let files = Files::new();
     let trace = files.write("t", growing());
