@@ -228,6 +228,9 @@ def forked(by):
 def forked_exit():
     """A child that leaves through the interpreter's own end, with its parent's tensors."""
     used()
+    # A child waits at its end for what is in torch_npu's task queue, whose thread it does not have: for ever, with either
+    # allocator.
+    torch.npu.synchronize()
     pid = os.fork()
     if pid == 0:
         signal.alarm(120)
