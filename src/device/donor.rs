@@ -97,3 +97,37 @@ impl State {
         donors
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::Settings;
+    use crate::device::DeviceAllocator;
+    use crate::driver::fake::FakeDriver;
+    use crate::ids::DeviceId;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn holes_are_widened_first_where_every_page_counts() {
+        let driver = Arc::new(FakeDriver::new(512 * MIB));
+        let settings = Settings::parse("expandable_segments:True").expect("valid");
+        let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
+        let stream = StreamKey(0);
+        let blocks = [0; 4].map(|_| device.allocate(16 * MIB - 4096, stream).expect("fits"));
+        // One between two others, and the last, beside unmapped addresses.
+        assert!(device.deallocate(blocks[1]));
+        assert!(device.deallocate(blocks[3]));
+        let mut state = device.state.lock();
+        state.device_full = true;
+        let order = |state: &State| -> Vec<bool> {
+            let donors = state.donors_for(8 * MIB, stream);
+            donors.iter().map(|d| d.addr < blocks[2]).collect()
+        };
+        assert_eq!(order(&state), [true, false]);
+        state.most_full = state.reserved();
+        assert_eq!(order(&state), [false, true]);
+    }
+}

@@ -1,25 +1,40 @@
-//! How full a full device has been: where so little was left that every page counts, pages are used sparingly all the
-//! time, not only once it is too late. Pure.
+//! How full a full device is, and was: where so little is left that every page counts, pages are used sparingly, and all
+//! the time where it has been so before, not only once it is too late. Pure.
 
 use super::state::{Request, State};
 
 /// Memory is tight when less than this part of what is held can move (1.5 %).
-pub(super) const TIGHT: usize = 64;
+const TIGHT: usize = 64;
 /// It was tight at worst when less than this part could (0.8 %). With 1.5 % the serving trace, which is enough with 0.7 %
 /// more than what is live, makes half as many calls again with 2 %.
 const TIGHT_AT_WORST: usize = 128;
 
 impl State {
+    /// Whether a request meets a full device on which memory that can move is scarcer than time.
+    pub(super) fn is_tight(&self, request: &Request) -> bool {
+        let held = self.reserved();
+        // Where the most that was ever active left little room, the way there is tight already.
+        let was_tight = self.most_active + held / TIGHT > held;
+        let margin = if was_tight {
+            2 * held / TIGHT
+        } else {
+            held / TIGHT
+        };
+        self.is_tight_at_worst() || (self.device_full && self.active_with(request) + margin > held)
+    }
+
     /// Whether a full device was so full once, and will be again, that hardly anything was left.
     pub(super) fn is_tight_at_worst(&self) -> bool {
         let held = self.reserved();
         self.device_full && self.most_full + held / TIGHT_AT_WORST > held
     }
 
-    /// Notes how full the device is with a request on it: what is active, and what can't move beside it.
+    /// Notes how full a full device is with a request on it: what is active, and what can't move beside it.
     pub(super) fn note_fullness(&mut self, request: &Request) {
-        let active = self.stats.blocks.active_bytes() as usize + request.size;
-        self.most_full = self.most_full.max(active + self.stuck());
+        if self.device_full {
+            let full = self.active_with(request) + self.stuck();
+            self.most_full = self.most_full.max(full);
+        }
     }
 
     /// Free bytes that share pages with blocks in use, so that they can't move.

@@ -141,9 +141,8 @@ impl State {
 
     /// Whether much of the memory held is idle for now.
     fn has_plenty(&self, request: &Request) -> bool {
-        let needed = self.stats.blocks.active_bytes() as usize + request.size;
         let held = self.reserved();
-        needed < held - held / PLENTY
+        self.active_with(request) < held - held / PLENTY
     }
 
     /// Whether moving memory for a request costs more than a guest does.
@@ -153,9 +152,10 @@ impl State {
 
     /// The size of the largest block that a request may have a part of.
     fn largest_to_lend(&self, request: &Request) -> usize {
-        // Memory will hardly get short where half of it is enough.
-        let ample = !self.device_full && self.needed_with(request) < self.total / 2;
-        if ample || self.has_plenty(request) || self.is_worth_lending(request) {
+        if self.is_half_enough(request)
+            || self.has_plenty(request)
+            || self.is_worth_lending(request)
+        {
             usize::MAX
         } else {
             request.size + request.size / FIT

@@ -78,9 +78,7 @@ impl DeviceAllocator {
             state.reachable(request)
         };
         let waits = !capturing && !state.fences.is_blind(request.stream);
-        if state.device_full {
-            state.note_fullness(request);
-        }
+        state.note_fullness(request);
         state.find_windows(request, &reachable, waits)
     }
 

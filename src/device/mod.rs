@@ -35,6 +35,7 @@ mod sizing;
 mod sleep;
 mod snapshot;
 mod state;
+mod target;
 mod transit;
 mod transitions;
 mod unmapping;

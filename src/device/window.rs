@@ -13,7 +13,6 @@
 //! there can later grow by the pages that a larger request lacks, instead of being gathered anew.
 
 use super::alias::Reachable;
-use super::fullness::TIGHT;
 use super::state::{Request, State};
 use crate::block::BlockState;
 use crate::ids::BlockId;
@@ -74,16 +73,7 @@ impl State {
         reachable: &Reachable,
         waits: bool,
     ) -> Windows {
-        let needed = self.stats.blocks.active_bytes() as usize + request.size;
-        let held = self.reserved();
-        // Where the most that was ever active left little room, the way there is tight already.
-        let was_tight = self.most_active + held / TIGHT > held;
-        let margin = if was_tight {
-            2 * held / TIGHT
-        } else {
-            held / TIGHT
-        };
-        let tight = self.is_tight_at_worst() || (self.device_full && needed + margin > held);
+        let tight = self.is_tight(request);
         let key = |window: &Window| {
             let (calls, pages) = (window.calls, window.pages);
             // What is scarcer: memory that can move, or time.
@@ -92,6 +82,7 @@ impl State {
             } else {
                 (calls, pages)
             };
+            // Gaps cost pages where windows meet.
             (order, tight == window.apart)
         };
         let mut windows = Windows::default();
@@ -316,3 +307,38 @@ pub(super) const WAIT: usize = 16;
 const FORBIDDEN: usize = 1 << 40;
 /// The least gap left of moved memory, bytes.
 const GAP: usize = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::Settings;
+    use crate::device::DeviceAllocator;
+    use crate::driver::fake::FakeDriver;
+    use crate::ids::{DeviceId, PoolId, StreamKey};
+
+    const MIB: usize = 1 << 20;
+    const S0: StreamKey = StreamKey(0);
+    const S1: StreamKey = StreamKey(1);
+
+    #[test]
+    fn moved_memory_leaves_gaps_unless_every_page_counts() {
+        let driver = Arc::new(FakeDriver::new(512 * MIB));
+        let settings = Settings::parse("expandable_segments:True").expect("valid");
+        let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
+        let idle = device.allocate(300 * MIB, S0).expect("fits");
+        device.allocate(16 * MIB - 4096, S1).expect("fits");
+        assert!(device.deallocate(idle));
+        let mut state = device.state.lock();
+        state.device_full = true;
+        let request = state.request(16 * MIB - 4096, 32, S1, PoolId::DEFAULT);
+        let moved = |state: &State| {
+            let windows = state.find_windows(&request, &Reachable::default(), true);
+            windows.moved.expect("addresses are left").apart
+        };
+        assert!(moved(&state));
+        state.most_full = state.reserved();
+        assert!(!moved(&state));
+    }
+}

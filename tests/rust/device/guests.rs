@@ -82,16 +82,14 @@ fn nothing_is_lent_where_it_is_switched_off() {
     assert_eq!(lent(&device), 0);
 }
 
-/// A full device on which the first stream holds `left` of ten blocks, and what the second, which has one of them, was lent
-/// for two requests of `bytes` then: one to ask how far the first has come, one to know.
+/// Blocks lent to the second stream for two requests of `bytes` (one to ask how far the first has come, one to know) on a
+/// device that the first has filled with eleven blocks, of which it holds `left`.
 fn lent_when_full(alias: bool, left: usize, bytes: usize) -> u64 {
-    let driver = Arc::new(FakeDriver::new(11 * 64 * MIB));
-    if !alias {
-        driver.refuse_aliasing();
-    }
-    let mut settings = Settings::parse("expandable_segments:True").expect("valid");
-    settings.segment_size = 8 * MIB;
-    let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
+    let (_, device) = if alias {
+        device_with(11 * 64 * MIB, "expandable_segments:True")
+    } else {
+        device_without_aliasing(11 * 64 * MIB)
+    };
     let mut blocks: Vec<usize> = (0..11).map(|_| allocate(&device, SIZE, S1)).collect();
     blocks.drain(left..).for_each(|addr| free(&device, addr));
     allocate(&device, bytes, S2);
@@ -114,18 +112,20 @@ fn a_full_device_lends_large_blocks_where_a_page_has_one_address() {
 
 #[test]
 fn a_small_request_gets_no_part_of_a_large_block_where_memory_may_get_short() {
-    // Twelve GiB are not twice what is needed.
-    let (_, device) = device_with(12 * GIB, "expandable_segments:True");
-    let blocks: Vec<usize> = (0..8).map(|_| allocate(&device, GIB - 4096, S1)).collect();
-    // Not one beside the other.
-    for at in [2, 4] {
-        free(&device, blocks[at]);
+    // Twelve GiB, of the device or for the process, are not twice what is needed.
+    for (capacity, share) in [(12 * GIB, 1.0), (64 * GIB, 12.0 / 64.0)] {
+        let (_, device) = device_with(capacity, "expandable_segments:True");
+        device.set_memory_fraction(share).expect("valid");
+        let blocks: Vec<usize> = (0..8).map(|_| allocate(&device, GIB - 4096, S1)).collect();
+        // Not one beside the other.
+        for at in [2, 4] {
+            free(&device, blocks[at]);
+        }
+        for _ in 0..3 {
+            allocate(&device, GIB / 2, S2);
+        }
+        assert_eq!(lent(&device), 0, "{share}");
     }
-    let before = lent(&device);
-    for _ in 0..3 {
-        allocate(&device, GIB / 2, S2);
-    }
-    assert_eq!(lent(&device), before);
 }
 
 #[test]
