@@ -129,12 +129,18 @@ class Churn {
   template <class Time>
   void step(Time& time, std::uint64_t index) {
     const Request& request = requests_[index % requests_.size()];
+    // A program has the pointers that it gives back at hand: the table's cache misses are none of the
+    // allocator's.
+    __builtin_prefetch(&live_[requests_[(index + kAhead) % requests_.size()].slot]);
     void*& slot = live_[request.slot];
     time([&] { allocator_->raw_delete(slot); });
     time([&] { slot = allocator_->raw_alloc_with_stream(request.bytes, stream_); });
   }
 
  private:
+  // Steps by which the table is asked for early.
+  static constexpr std::uint64_t kAhead = 4;
+
   Allocator* allocator_;
   aclrtStream stream_;
   std::vector<Request> requests_;
