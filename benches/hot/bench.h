@@ -129,8 +129,8 @@ class Churn {
   template <class Time>
   void step(Time& time, std::uint64_t index) {
     const Request& request = requests_[index % requests_.size()];
-    // A program has the pointers that it gives back at hand: the table's cache misses are none of the
-    // allocator's.
+    // A program has the pointers that it gives back at hand: the table's cache misses are none of
+    // the allocator's.
     __builtin_prefetch(&live_[requests_[(index + kAhead) % requests_.size()].slot]);
     void*& slot = live_[request.slot];
     time([&] { allocator_->raw_delete(slot); });
