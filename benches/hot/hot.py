@@ -16,6 +16,8 @@ import numpy
 import torch
 import torch_npu  # noqa: F401
 
+from streams import Failed, Simulator, Streams
+
 STOCK, NPUALLOC = 0, 1
 SUBJECTS = (STOCK, NPUALLOC)
 MIB = 1 << 20
@@ -31,10 +33,6 @@ THREADS = {
     "threads: 2, one device": (2, 0),
     "threads: 2, two devices": (2, 1),
 }
-
-
-class Failed(Exception):
-    """A call of the C++ side failed."""
 
 
 class Bench:
@@ -136,50 +134,6 @@ class Replay(Case):
     def close(self, bench, subject, opened):
         super().close(bench, subject, opened)
         bench.checked(bench.limit(subject, 1.0))
-
-
-class Simulator:
-    """Controls of the simulated runtime; absent on a real device."""
-
-    def __init__(self):
-        try:
-            self._set_kernel_time = ctypes.CDLL("libascendcl.so").cannSimSetKernelTime
-            self._set_kernel_time.argtypes = [ctypes.c_uint64]
-        except (AttributeError, OSError):
-            self._set_kernel_time = None
-
-    def __bool__(self):
-        return self._set_kernel_time is not None
-
-    def keep_busy(self, stream):
-        """Puts a kernel on the stream that ends only when someone waits for it."""
-        self._set_kernel_time(10**15)
-        with torch.npu.stream(stream):
-            torch.zeros(1, device=stream.device)
-            # The host's task queue must have handed it on before the time changes.
-            stream.query()
-        self._set_kernel_time(1000)
-        if stream.query():
-            raise Failed("the simulated stream is idle although a kernel was started")
-
-
-class Streams:
-    """Streams by device and number; 0 is the default one."""
-
-    def __init__(self):
-        self._made = {}
-
-    def get(self, device, index):
-        """The stream."""
-        if index == 0:
-            return torch.npu.default_stream(device)
-        if (device, index) not in self._made:
-            self._made[device, index] = torch.npu.Stream(device=device)
-        return self._made[device, index]
-
-    def id(self, device, index):
-        """Its id."""
-        return self.get(device, index).stream_id
 
 
 def cases(bench, streams, simulator, traces):

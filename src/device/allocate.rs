@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::DeviceAllocator;
 use super::events::REAP_LIMIT;
+use super::growth::Refusal;
 use super::state::{Request, State};
 use super::transit::NAPS;
 use crate::config::Rung;
-use crate::driver::{DriverResult, OUT_OF_MEMORY_CODE};
+use crate::driver::OUT_OF_MEMORY_CODE;
 use crate::error::{AllocError, Result};
 use crate::history::Context;
 use crate::ids::{MempoolId, PoolId, StreamKey};
@@ -31,14 +32,6 @@ struct Attempt {
 
 /// The block's address, or why there is none and the size asked for; an error where the driver failed.
 type Climbed = Result<std::result::Result<usize, (Refusal, usize)>>;
-
-/// Why a segment could not be had.
-pub(super) enum Refusal {
-    /// No room on the device or under the limit.
-    Full,
-    /// Policy forbids asking (`throw_on_npumalloc_oom`).
-    Policy,
-}
 
 impl DeviceAllocator {
     /// A block of at least `bytes` (> 0) for use on `stream`. Returns its address.
@@ -345,84 +338,5 @@ impl DeviceAllocator {
             attempt.tried.push("nothing that a graph capture forbids");
         }
         failure.map_or(Ok(Err((Refusal::Full, size))), Err)
-    }
-
-    /// Maps memory where new segments are virtual, otherwise asks for a fixed segment.
-    fn grow_any(
-        &self,
-        state: &mut MutexGuard<'_, State>,
-        request: &Request,
-        size: usize,
-        context: &Option<Arc<Context>>,
-    ) -> Result<std::result::Result<usize, Refusal>> {
-        if self.is_rejected(state, size)? {
-            return Ok(Err(Refusal::Policy));
-        }
-        let external = state
-            .pools
-            .get(request.pool)
-            .is_some_and(|pool| pool.external);
-        if request.virtual_memory && !external {
-            self.grow_virtual(state, request, context)
-        } else {
-            let ample = state.ample_segment(request, size);
-            if ample > size
-                && !self.is_rejected(state, ample)?
-                && let Ok(addr) = self.grow(state, request, ample, context)?
-            {
-                return Ok(Ok(addr));
-            }
-            self.grow(state, request, size, context)
-        }
-    }
-
-    /// Whether policy (`throw_on_npumalloc_oom`) forbids to ask for `size` bytes.
-    fn is_rejected(&self, state: &mut MutexGuard<'_, State>, size: usize) -> DriverResult<bool> {
-        if !state.settings.throw_on_npumalloc_oom {
-            return Ok(false);
-        }
-        let memory = MutexGuard::unlocked(state, || self.driver.memory_info(self.id))?;
-        let share = state.settings.per_process_memory_fraction;
-        let promised = state.held() + size;
-        Ok(promised as f64 > (share * memory.total as f64).floor())
-    }
-
-    /// Asks the driver for a segment with the lock released, and serves the request from it.
-    fn grow(
-        &self,
-        state: &mut MutexGuard<'_, State>,
-        request: &Request,
-        size: usize,
-        context: &Option<Arc<Context>>,
-    ) -> Result<std::result::Result<usize, Refusal>> {
-        let promised = state.held() + size;
-        if state.limit.is_some_and(|limit| promised > limit) {
-            return Ok(Err(Refusal::Full));
-        }
-        let huge_1g = state.settings.page_size_1g && !request.small;
-        let external = state
-            .pools
-            .get(request.pool)
-            .filter(|pool| pool.external)
-            .map(|p| p.id);
-        state.growing += size;
-        state.pools.hold(request.pool);
-        let answer = MutexGuard::unlocked(state, || match external {
-            Some(pool) => self.driver.pool_malloc(self.id, pool, size),
-            None => self.driver.malloc(self.id, size, huge_1g),
-        });
-        state.growing -= size;
-        state.pools.unhold(request.pool);
-        match answer {
-            Ok(addr) => {
-                let id = state.add_segment(addr, size, request, context.as_ref());
-                Ok(Ok(state.hand_out(id, request, context.clone())))
-            }
-            Err(error) if error.is_out_of_memory() => {
-                state.device_full = true;
-                Ok(Err(Refusal::Full))
-            }
-            Err(error) => Err(error.into()),
-        }
     }
 }

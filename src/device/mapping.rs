@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::DeviceAllocator;
 use super::alias::Reachable;
-use super::allocate::Refusal;
 use super::gather::Gathered;
+use super::growth::Refusal;
 use super::state::{Request, State};
 use super::window::{WAIT, Windows};
 use crate::driver::{DriverError, DriverResult, PhysicalHandle, StreamToken, UNSUPPORTED_CODE};

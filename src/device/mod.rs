@@ -18,6 +18,7 @@ mod free;
 mod fullness;
 mod gather;
 mod gc;
+mod growth;
 mod guest;
 mod history;
 mod hot;

@@ -1,0 +1,232 @@
+//! Which freed blocks are kept, found and given up.
+
+use super::*;
+use crate::ids::SegmentId;
+use proptest::prelude::*;
+use std::collections::HashSet;
+
+const LIST: ListId = ListId(3);
+
+/// Quick lists in which a size was asked for often enough, and an arena.
+fn asked(size: usize) -> (QuickLists, BlockArena) {
+    let mut quick = QuickLists::default();
+    quick.limit(usize::MAX);
+    let arena = BlockArena::default();
+    for _ in 0..3 {
+        assert_eq!(quick.take(&arena, LIST, size), Found::Nothing);
+    }
+    (quick, arena)
+}
+
+fn block(arena: &mut BlockArena, size: usize) -> BlockId {
+    arena.insert(0, size, SegmentId(0), LIST)
+}
+
+/// Whether a block is kept.
+fn keep(
+    quick: &mut QuickLists,
+    arena: &mut BlockArena,
+    list: ListId,
+    size: usize,
+    id: BlockId,
+) -> bool {
+    let outcome = quick.keep(arena, list, size, id);
+    let kept = arena[id].state == BlockState::Kept;
+    assert_eq!(outcome == Keep::Kept, kept);
+    kept
+}
+
+/// Other sizes of the same set.
+fn neighbours_of(size: usize) -> impl Iterator<Item = usize> {
+    let at = set_of(key_of(LIST, size));
+    let shares = move |other: &usize| *other != size && set_of(key_of(LIST, *other)) == at;
+    (1..).map(|n| n * 512).filter(shares)
+}
+
+#[test]
+fn a_set_fills_a_cache_line() {
+    assert_eq!(size_of::<Set>(), 64);
+}
+
+#[test]
+fn the_block_kept_last_is_found_first_and_by_its_size_and_list_alone() {
+    let (mut quick, mut arena) = asked(1024);
+    let ids = [1024; 2].map(|size| block(&mut arena, size));
+    for id in ids {
+        assert!(keep(&mut quick, &mut arena, LIST, 1024, id));
+    }
+    assert_eq!(quick.take(&arena, LIST, 1536), Found::Nothing);
+    assert_eq!(quick.take(&arena, ListId(4), 1024), Found::Nothing);
+    assert_eq!(quick.take(&arena, LIST, 1024), Found::Block(ids[1]));
+    assert_eq!(quick.take(&arena, LIST, 1024), Found::Block(ids[0]));
+    assert_eq!(quick.take(&arena, LIST, 1024), Found::Nothing);
+    assert!(quick.is_empty());
+}
+
+#[test]
+fn a_size_asked_for_once_is_not_kept() {
+    let (mut quick, mut arena) = (QuickLists::default(), BlockArena::default());
+    quick.limit(usize::MAX);
+    assert_eq!(quick.take(&arena, LIST, 512), Found::Nothing);
+    let id = block(&mut arena, 512);
+    assert!(!quick.wants(LIST, 512) && !keep(&mut quick, &mut arena, LIST, 512, id));
+    assert!(quick.is_empty());
+}
+
+#[test]
+fn what_no_key_can_tell_is_not_kept() {
+    let (mut quick, mut arena) = asked(2 << 30);
+    let id = block(&mut arena, 2 << 30);
+    assert!(!quick.wants(LIST, 2 << 30) && !keep(&mut quick, &mut arena, LIST, 2 << 30, id));
+    let far = ListId(1 << 10);
+    for _ in 0..3 {
+        assert_eq!(quick.take(&arena, far, 512), Found::Nothing);
+    }
+    assert!(!quick.wants(far, 512) && !keep(&mut quick, &mut arena, far, 512, id));
+    // The largest of the last list that has one.
+    let (last, size) = (ListId((1 << 10) - 1), (2 << 30) - 512);
+    for _ in 0..3 {
+        assert_eq!(quick.take(&arena, last, size), Found::Nothing);
+    }
+    assert!(quick.wants(last, size) && keep(&mut quick, &mut arena, last, size, id));
+}
+
+#[test]
+fn no_more_is_kept_than_the_limit() {
+    const SIZE: usize = 1 << 20;
+    let (mut quick, mut arena) = asked(SIZE);
+    let ids: Vec<_> = (0..5).map(|_| block(&mut arena, SIZE)).collect();
+    quick.limit(SIZE - 512);
+    assert_eq!(quick.keep(&mut arena, LIST, SIZE, ids[0]), Keep::Full);
+    quick.limit(4 * SIZE);
+    let kept = ids.iter().map(|id| quick.keep(&mut arena, LIST, SIZE, *id));
+    let [yes, no] = [Keep::Kept, Keep::Full];
+    assert_eq!(kept.collect::<Vec<_>>(), [yes, yes, yes, yes, no]);
+    assert_eq!(quick.pop(&arena), Some(ids[3]));
+    assert!(keep(&mut quick, &mut arena, LIST, SIZE, ids[4]));
+    quick.limit(0);
+    assert!(!quick.is_on() && !quick.wants(LIST, SIZE));
+    assert_eq!(quick.keep(&mut arena, LIST, SIZE, ids[0]), Keep::Full);
+    let left = std::iter::from_fn(|| quick.pop(&arena));
+    assert_eq!(left.collect::<Vec<_>>(), [ids[4], ids[2], ids[1], ids[0]]);
+}
+
+#[test]
+fn no_more_blocks_of_a_size_are_kept_than_can_be_merged_soon() {
+    let (mut quick, mut arena) = asked(512);
+    let ids: Vec<_> = (0..100).map(|_| block(&mut arena, 512)).collect();
+    let kept = ids
+        .iter()
+        .filter(|id| keep(&mut quick, &mut arena, LIST, 512, **id));
+    assert_eq!(kept.count(), 64);
+    assert_eq!(quick.keep(&mut arena, LIST, 512, ids[99]), Keep::Unwanted);
+}
+
+#[test]
+fn who_merges_all_does_not_forget_what_was_asked_for() {
+    let (mut quick, mut arena) = asked(512);
+    let id = block(&mut arena, 512);
+    for _ in 0..2 {
+        arena[id].state = BlockState::Pending;
+        assert!(keep(&mut quick, &mut arena, LIST, 512, id));
+        assert_eq!((quick.pop(&arena), quick.pop(&arena)), (Some(id), None));
+    }
+}
+
+#[test]
+fn a_size_is_given_up_when_only_others_are_asked_for() {
+    let (mut quick, mut arena) = asked(4096);
+    let others: Vec<usize> = neighbours_of(4096).take(4).collect();
+    for size in &others[..3] {
+        for _ in 0..3 {
+            assert_eq!(quick.take(&arena, LIST, *size), Found::Nothing);
+        }
+    }
+    let mut ids = Vec::new();
+    for size in [4096].iter().chain(&others[..3]) {
+        ids.push(block(&mut arena, *size));
+        assert!(keep(
+            &mut quick,
+            &mut arena,
+            LIST,
+            *size,
+            ids[ids.len() - 1]
+        ));
+    }
+    // Four sizes answer for it by turns, eight times each; the first of them is the first to have done so.
+    for _ in 0..28 {
+        assert_eq!(quick.take(&arena, LIST, others[3]), Found::Nothing);
+    }
+    let Found::Stale(slot) = quick.take(&arena, LIST, others[3]) else {
+        panic!("nothing is given up");
+    };
+    assert_eq!(quick.pop_of(&arena, slot), Some(ids[0]));
+    assert_eq!(quick.pop_of(&arena, slot), None);
+    quick.forget(slot);
+    // Now it is the other's.
+    for _ in 0..3 {
+        assert_eq!(quick.take(&arena, LIST, others[3]), Found::Nothing);
+    }
+    assert!(quick.wants(LIST, others[3]) && !quick.wants(LIST, 4096));
+    assert_eq!(quick.take(&arena, LIST, others[0]), Found::Block(ids[1]));
+}
+
+#[test]
+fn what_was_asked_for_since_the_last_look_is_told() {
+    let (mut quick, arena) = asked(512);
+    for asks in [0, 1] {
+        for _ in 0..asks {
+            assert_eq!(quick.take(&arena, LIST, 512), Found::Nothing);
+        }
+        let mut used = || {
+            QuickLists::slots()
+                .filter(|slot| quick.was_used(*slot))
+                .count()
+        };
+        assert_eq!([used(), used()], [1, 0]);
+    }
+}
+
+proptest! {
+    /// Whatever is done, a block that was kept comes out once, for its own size, and its bytes are counted.
+    #[test]
+    fn what_is_kept_comes_out_once(ops in prop::collection::vec((0u32..5, 1usize..300), 1..600)) {
+        let (mut quick, mut arena) = (QuickLists::default(), BlockArena::default());
+        let most = 900 * 512;
+        quick.limit(most);
+        let mut kept = HashSet::new();
+        for (op, n) in ops {
+            // Some often, and more than there is room for.
+            let size = if n < 200 { n % 20 + 1 } else { n } * 512;
+            match op {
+                0..3 => match quick.take(&arena, LIST, size) {
+                    Found::Block(id) => prop_assert!(kept.remove(&(id, size))),
+                    Found::Nothing => {}
+                    Found::Stale(slot) => {
+                        while let Some(id) = quick.pop_of(&arena, slot) {
+                            prop_assert!(kept.remove(&(id, arena[id].size)));
+                        }
+                        quick.forget(slot);
+                    }
+                },
+                3 => {
+                    let id = block(&mut arena, size);
+                    let wanted = quick.wants(LIST, size);
+                    if keep(&mut quick, &mut arena, LIST, size, id) {
+                        prop_assert!(wanted);
+                        kept.insert((id, size));
+                    }
+                }
+                _ => if n == 1 {
+                    while let Some(id) = quick.pop(&arena) {
+                        prop_assert!(kept.remove(&(id, arena[id].size)));
+                    }
+                    prop_assert!(kept.is_empty());
+                },
+            }
+            let bytes: usize = kept.iter().map(|(_, size)| size).sum();
+            prop_assert!(bytes == quick.bytes && bytes <= most);
+            prop_assert_eq!(quick.is_empty(), kept.is_empty());
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Arguments.
+
+use clap::{CommandFactory, Parser};
+
+use super::{Cli, Command, DEFAULT_TORCH, TestArgs};
+
+fn test_args(words: &[&str]) -> TestArgs {
+    let words = ["xtask", "test"].iter().chain(words);
+    match Cli::try_parse_from(words).expect("arguments").command {
+        Command::Test(arguments) => arguments,
+        _ => panic!("another command"),
+    }
+}
+
+#[test]
+fn the_commands_are_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn versions_are_refused_where_they_have_no_effect() {
+    for suite in ["rust", "docs"] {
+        let error = test_args(&[suite, "--torch", "2.13.0"]).check();
+        assert!(error.unwrap_err().to_string().contains("--torch"));
+        assert!(test_args(&[suite]).check().is_ok());
+    }
+    assert!(test_args(&["docs", "--", "-k", "x"]).check().is_err());
+    for words in [&["cpp"][..], &["python"], &[]] {
+        let both = [words, &["--torch", "2.13.0,2.14.0"]].concat();
+        assert!(test_args(&both).check().is_ok());
+        assert_eq!(test_args(&both).versions(), ["2.13.0", "2.14.0"]);
+        assert_eq!(test_args(words).versions(), [DEFAULT_TORCH]);
+    }
+}
+
+#[test]
+fn the_check_of_a_benchmark_takes_no_options_of_the_benchmark() {
+    let check = ["xtask", "bench", "replay", "--check"];
+    for more in [
+        &["--jobs", "2"][..],
+        &["--output", "x"],
+        &["--markdown"],
+        &["--task-queue"],
+        &["--no-search"],
+        &["x.gz"],
+    ] {
+        let words = check.iter().chain(more);
+        let Err(error) = Cli::try_parse_from(words) else {
+            panic!("{more:?} was taken");
+        };
+        assert!(error.to_string().contains("cannot be used with"), "{error}");
+    }
+    let words = check.iter().chain(&["--torch", "2.13.0"]);
+    assert!(Cli::try_parse_from(words).is_ok());
+}
