@@ -16,7 +16,7 @@ import numpy
 import torch
 import torch_npu  # noqa: F401
 
-from streams import Failed, Simulator, Streams
+from streams import Simulator, Streams
 
 STOCK, NPUALLOC = 0, 1
 SUBJECTS = (STOCK, NPUALLOC)
@@ -33,6 +33,10 @@ THREADS = {
     "threads: 2, one device": (2, 0),
     "threads: 2, two devices": (2, 1),
 }
+
+
+class Failed(Exception):
+    """A call of the C++ side failed, or the simulator does not do what a case needs."""
 
 
 class Bench:
@@ -180,7 +184,8 @@ def cases(bench, streams, simulator, traces):
     def pending(subject):
         device = bench.device(subject)
         stream = streams.get(device, 1)
-        simulator.keep_busy(stream)
+        if not simulator.keep_busy(stream):
+            raise Failed("the simulated stream is idle although a kernel was started")
         return lambda: torch.npu.synchronize(device)
 
     yield stream_case("record_stream, completed", completed, 10_000)
@@ -250,19 +255,17 @@ class Measurer:
     def _warm_up(self, case, opened):
         """Brings both to a steady state; returns the steps of a round."""
         steps = case.steps or 64
+        least = 0 if self._quick else case.least_steps
         while True:
             time = max(self._round(case, opened, subject, steps) for subject in SUBJECTS)
             self._plugin.check()
-            if case.steps or (time >= self._round_ns and steps >= self._least(case)):
+            if case.steps or (time >= self._round_ns and steps >= least):
                 break
             steps *= 2
         for subject in SUBJECTS:
             self._round(case, opened, subject, steps)
         self._plugin.check()
         return steps
-
-    def _least(self, case):
-        return 0 if self._quick else case.least_steps
 
     def _alternate(self, case, opened, steps, operations):
         times = {STOCK: [], NPUALLOC: []}
