@@ -22,6 +22,28 @@ pub const MOST_BYTES: usize = isize::MAX as usize;
 /// Number of `roundup_power2_divisions` intervals: 1 MiB, 2 MiB, … 32 GiB and above.
 pub const POWER2_INTERVALS: usize = 16;
 
+/// Blocks up to this size are kept in steps: see [`kept_size`].
+pub const MOST_STEPPED: usize = 2 << 20;
+/// Steps from one power of two to the next.
+const STEPS: usize = 16;
+
+/// The distance of the sizes about `size` (> 0, at most [`MOST_STEPPED`]) in which blocks are kept.
+#[inline]
+pub const fn kept_step(size: usize) -> usize {
+    // Up to 16 steps of 512 bytes, every multiple of 512 is one.
+    (1 << ((size - 1) | (STEPS * MIN_BLOCK_SIZE)).ilog2()) / STEPS
+}
+
+/// The size of the block that serves a request of `size` bytes (a positive multiple of 512) where freed blocks are kept:
+/// at most a sixteenth more, so that few sizes serve many requests; the same from [`MOST_STEPPED`] on.
+#[inline]
+pub const fn kept_size(size: usize) -> usize {
+    if size > MOST_STEPPED {
+        return size;
+    }
+    align_up(size, kept_step(size))
+}
+
 /// `size` rounded up to a multiple of `to` (a power of two).
 #[inline]
 pub const fn align_up(size: usize, to: usize) -> usize {
@@ -63,6 +85,28 @@ mod tests {
         assert_eq!(round_up_power2(1281, 4), 1536);
         assert_eq!(round_up_power2(2047, 4), 2048);
         assert_eq!(round_up_power2(3, 4), 4);
+    }
+
+    #[test]
+    fn kept_sizes_are_few_and_near() {
+        let sizes = (1..=2 * MOST_STEPPED / 512).map(|n| n * 512);
+        for size in sizes.clone() {
+            let kept = kept_size(size);
+            assert!(kept >= size && kept - size <= size / 16, "{size}: {kept}");
+            assert_eq!(kept_size(kept), kept);
+            assert_eq!(kept > SMALL_SIZE, size > SMALL_SIZE, "the same list");
+        }
+        // 16 up to 8 KiB, then 16 for each of 8 octaves.
+        let mut kept: Vec<_> = sizes
+            .map(kept_size)
+            .filter(|size| *size <= MOST_STEPPED)
+            .collect();
+        kept.dedup();
+        assert_eq!(kept.len(), 9 * 16);
+        for pair in kept.windows(2) {
+            assert_eq!(pair[1] - kept_step(pair[1]), pair[0]);
+        }
+        assert_eq!(kept_size(MOST_STEPPED + 512), MOST_STEPPED + 512);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::lazy_array::{LazyArray, Zeroable};
 use crate::ids::{BlockId, ListId, SegmentId};
+use crate::size::MIN_BLOCK_SIZE;
 
 /// What a block is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,8 +50,12 @@ pub struct Block {
     pub list: ListId,
     /// Slot in the table of stream uses; `u32::MAX` = used on its own stream only.
     pub uses: u32,
-    /// Events that must complete before the block may be reused.
-    pub events: u32,
+    /// Events that must complete before the block may be reused: one for each stream at the most, of which no driver
+    /// has so many.
+    pub events: u16,
+    /// Of a live or waiting block, bytes at its end that are not the client's and are not counted, in units of 512:
+    /// see [`kept_size`](crate::size::kept_size). Of others it means nothing.
+    pub slack: u16,
     /// The device's search clock when it became free: what garbage collection takes for age.
     pub free_since: u32,
     /// Changes whenever the block is given back for good: tells a handle of a former tenant apart.
@@ -66,6 +71,12 @@ impl Block {
     #[inline]
     pub fn end(&self) -> usize {
         self.addr + self.size
+    }
+
+    /// Bytes of a live or waiting block that count as allocated.
+    #[inline]
+    pub fn counted(&self) -> usize {
+        self.size - usize::from(self.slack) * MIN_BLOCK_SIZE
     }
 
     /// Whether the block is only a part of its segment.
@@ -156,6 +167,7 @@ impl BlockArena {
             list,
             uses: NO_USES,
             events: 0,
+            slack: 0,
             free_since: 0,
             generation: 0,
             state: BlockState::Pending,
@@ -252,6 +264,7 @@ impl BlockArena {
             list,
             uses: NO_USES,
             events: 0,
+            slack: 0,
             free_since: 0,
             generation: block.generation,
             state: BlockState::Pending,

@@ -11,10 +11,10 @@
 use super::arena::{BlockArena, BlockState};
 use super::size_set::{Set, WAYS};
 use crate::ids::{BlockId, ListId};
-use crate::size::MIN_BLOCK_SIZE;
+use crate::size::{MIN_BLOCK_SIZE, kept_size};
 
 /// log2 of the number of sets.
-const SET_BITS: u32 = 5;
+const SET_BITS: u32 = 6;
 const SETS: usize = 1 << SET_BITS;
 /// Slots for sizes.
 const SLOTS: usize = SETS * WAYS;
@@ -34,7 +34,7 @@ const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 pub struct QuickLists {
     sets: [Set; SETS],
     /// A bit for each set that may hold blocks.
-    occupied: u32,
+    occupied: u64,
     /// Blocks kept.
     len: u32,
     /// Their bytes.
@@ -115,6 +115,12 @@ impl QuickLists {
         self.len == 0
     }
 
+    /// The size of the block for a request of `size` bytes that finds none kept.
+    #[inline]
+    pub fn size_of_block(&self, size: usize) -> usize {
+        if self.is_on() { kept_size(size) } else { size }
+    }
+
     /// A block of exactly `size` bytes for a request of that list: the one kept last.
     #[inline]
     pub fn take(&mut self, arena: &BlockArena, list: ListId, size: usize) -> Found {
@@ -137,6 +143,19 @@ impl QuickLists {
         self.len -= 1;
         self.bytes -= size;
         Found::Block(set.pop(way, arena))
+    }
+
+    /// As [`Self::take`], for another reason than a request of that size.
+    pub fn take_unasked(
+        &mut self,
+        arena: &BlockArena,
+        list: ListId,
+        size: usize,
+    ) -> Option<BlockId> {
+        let key = key_of(list, size);
+        let at = set_of(key);
+        let way = self.sets[at].way_of(key)?;
+        self.pop_of(arena, Slot(at * WAYS + way))
     }
 
     /// Whether freed blocks of a list and size are kept, as far as there is room.

@@ -103,7 +103,7 @@ impl State {
         let times = bounce.frees - u32::from(inside);
         let block = &mut self.arena[id];
         block.generation = block.generation.wrapping_add(times as u16);
-        let (size, small) = (block.size as i64, block.list.is_small());
+        let (size, small) = (block.counted() as i64, block.list.is_small());
         self.tick += u64::from(times);
         self.stats.blocks.bounced(
             small,

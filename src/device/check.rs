@@ -243,10 +243,10 @@ impl State {
         for (id, block) in self.arena.iter() {
             let known = waiting.get(&id).copied().unwrap_or(0);
             ensure!(
-                known <= block.events,
+                known <= u32::from(block.events),
                 "block {id:?} has more events than it counts"
             );
-            missing += (block.events - known) as usize;
+            missing += (u32::from(block.events) - known) as usize;
             ensure!(
                 (block.state == BlockState::Pending) == (block.events > 0),
                 "block {id:?} is {:?} with {} events",
@@ -316,7 +316,10 @@ impl State {
                 .iter()
                 .filter(|(_, b)| b.list.is_small() == small)
             {
-                let size = block.size as i64;
+                let size = match block.state {
+                    BlockState::Live | BlockState::Pending => block.counted() as i64,
+                    _ => block.size as i64,
+                };
                 match block.state {
                     BlockState::Live => {
                         recount[0] += 1;

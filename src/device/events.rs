@@ -112,7 +112,7 @@ impl DeviceAllocator {
             let before = waiting.len();
             waiting.extend(outside.map(|used| (used.stream, id)));
             state.uses.recycle(uses);
-            state.arena[id].events = (waiting.len() - before) as u32;
+            state.arena[id].events = (waiting.len() - before) as u16;
             if waiting.len() == before {
                 state.complete_free(id, None);
             }

@@ -80,8 +80,14 @@ impl State {
                 let block = &self.arena[id];
                 next = block.next;
                 match block.state {
-                    BlockState::Live => holding.live += block.size,
-                    BlockState::Pending => holding.waiting += block.size,
+                    BlockState::Live => {
+                        holding.live += block.counted();
+                        free += block.size - block.counted();
+                    }
+                    BlockState::Pending => {
+                        holding.waiting += block.counted();
+                        free += block.size - block.counted();
+                    }
                     BlockState::Free | BlockState::Returning => {
                         free += block.size;
                         holding.longest = holding.longest.max(block.size);

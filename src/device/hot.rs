@@ -70,6 +70,12 @@ impl Guarded for State {
     }
 }
 
+/// What a block of so many bytes has beyond those that count, as [`Block::slack`](crate::block::Block::slack).
+#[inline]
+pub(super) fn slack(size: usize, counted: usize) -> u16 {
+    ((size - counted) / MIN_BLOCK_SIZE) as u16
+}
+
 impl DeviceAllocator {
     /// A block of at least `bytes` for use on `stream`, if one is free now and nothing but an allocation
     /// is to be done.
@@ -86,7 +92,8 @@ impl DeviceAllocator {
         if state.bounce.block.is_some() {
             state.end_bounce();
         }
-        let size = state.settings.round_size(bytes, self.pad);
+        let counted = state.settings.round_size(bytes, self.pad);
+        let size = state.quick.size_of_block(counted);
         let small = size <= SMALL_SIZE;
         let virtual_memory = state.virtual_memory;
         let list = state
@@ -96,24 +103,24 @@ impl DeviceAllocator {
             let last = &state.arena[state.last_freed.block];
             if last.size == size && last.list == list {
                 if state.quick.wants(list, size) {
-                    return Some(state.take_unmerged(small, bytes, stream));
+                    return Some(state.take_unmerged(small, counted, bytes, stream));
                 }
-                if let Some(addr) = state.take_back(list, size, bytes, stream) {
+                if let Some(addr) = state.take_back(list, counted, bytes, stream) {
                     return Some(addr);
                 }
             }
             state.keep_last_freed();
         }
         if state.quick.is_on()
-            && let Some(addr) = state.take_kept(list, size, small, bytes)
+            && let Some(addr) = state.take_kept(list, counted, small, bytes)
         {
             return Some(addr);
         }
         if virtual_memory {
-            return state.serve_virtual(bytes, size, stream, list);
+            return state.serve_virtual(bytes, counted, stream, list);
         }
         let id = state.lists[list].free.take_best(&mut state.arena, size)?;
-        Some(state.hand_out_part::<false>(id, list, size, bytes))
+        Some(state.hand_out_part::<false>(id, list, size, 0, bytes))
     }
 
     /// Gives the block at `addr` back if nothing but that is to be done; false when it is not a live block
@@ -160,7 +167,7 @@ impl State {
         block.state = BlockState::Pending;
         block.generation = block.generation.wrapping_add(1);
         let requested = std::mem::take(&mut block.requested) as i64;
-        let (size, small) = (block.size as i64, block.list.is_small());
+        let (size, small) = (block.counted() as i64, block.list.is_small());
         self.stats.blocks.freed(small, size, requested);
         self.tick += 1;
     }
@@ -196,13 +203,14 @@ impl State {
     fn take_back(
         &mut self,
         list: ListId,
-        size: usize,
+        counted: usize,
         requested: usize,
         stream: StreamKey,
     ) -> Option<usize> {
         let id = self.last_freed.block;
         let block = &self.arena[id];
-        debug_assert_eq!((block.size, block.list), (size, list));
+        debug_assert_eq!(block.list, list);
+        let size = block.size;
         let (addr, split) = (block.addr, block.is_split());
         let (prev, next) = (block.prev, block.next);
         if self.arena.free_size(prev).is_some() {
@@ -249,23 +257,25 @@ impl State {
         if !virtual_memory {
             counters.split_changed_and_back(small, blocks, bytes);
         }
-        counters.handed_out(small, size as i64, requested as i64);
+        counters.handed_out(small, counted as i64, requested as i64);
         let block = &mut self.arena[id];
         block.state = BlockState::Live;
         block.requested = requested;
+        block.slack = slack(size, counted);
         let freed = std::mem::replace(&mut self.last_freed, LastFreed::NONE);
         self.bounce = Bounce::begin(freed, addr, stream, requested, (blocks, bytes));
         Some(addr)
     }
 
-    /// Splits what a request needs off a free block that has left its list, and makes it live. Nothing
-    /// limits splits, and no history is recorded. Returns its address.
+    /// Splits what a request needs off a free block that has left its list, and makes it live: `size` bytes, of which
+    /// the last `uncounted` are not the client's. Nothing limits splits, and no history is recorded. Returns its address.
     #[inline]
     fn hand_out_part<const VIRTUAL: bool>(
         &mut self,
         id: BlockId,
         list: ListId,
         size: usize,
+        uncounted: usize,
         requested: usize,
     ) -> usize {
         let block = &mut self.arena[id];
@@ -279,6 +289,7 @@ impl State {
         block.state = BlockState::Live;
         block.flags = 0;
         block.requested = requested;
+        block.slack = slack(uncounted, 0);
         let (small, rest) = (size <= SMALL_SIZE, whole - size);
         let least = if small || VIRTUAL {
             MIN_BLOCK_SIZE
@@ -302,9 +313,10 @@ impl State {
         if !VIRTUAL {
             self.stats.blocks.split_changed(small, blocks, bytes);
         }
+        let counted = (size - uncounted) as i64;
         self.stats
             .blocks
-            .handed_out(small, size as i64, requested as i64);
+            .handed_out(small, counted, requested as i64);
         self.live.insert(addr, id);
         addr
     }
@@ -314,19 +326,23 @@ impl State {
     fn serve_virtual(
         &mut self,
         requested: usize,
-        size: usize,
+        counted: usize,
         stream: StreamKey,
         list: ListId,
     ) -> Option<usize> {
-        if let Some(found) = self.best_virtual(list, size) {
+        let size = self.quick.size_of_block(counted);
+        let found = self.best_virtual(list, size);
+        if let Some(found) = found.or_else(|| self.merge_for(list, size)) {
             self.lists[list].free.remove(&mut self.arena, found);
             let id = if size < ROUND_LARGE {
                 found
             } else {
                 self.cut_to_alignment(found, list, size)
             };
-            return Some(self.hand_out_part::<true>(id, list, size, requested));
+            let uncounted = size - counted;
+            return Some(self.hand_out_part::<true>(id, list, size, uncounted, requested));
         }
+        let size = counted;
         let request = Request {
             requested,
             size,

@@ -41,7 +41,7 @@ impl State {
                 generation: block.generation,
             },
             addr: block.addr,
-            size: block.size,
+            size: block.counted(),
             requested: block.requested,
             stream: self.stream_of(id),
             base_addr: segment.addr,

@@ -124,20 +124,36 @@ impl State {
         let block = &self.arena[id];
         let allocated = block.state == BlockState::Live;
         let active = allocated || block.state == BlockState::Pending;
+        let size = if active { block.counted() } else { block.size };
         info.total_size += block.size;
         if active {
-            info.active_size += block.size;
+            info.active_size += size;
             info.requested_size += block.requested;
         }
         if allocated {
-            info.allocated_size += block.size;
+            info.allocated_size += size;
+        }
+        // What a block has beyond what counts is shown as one part with the free block before or behind it.
+        let before = info.blocks.last_mut();
+        if let Some(free) = before.filter(|before| !active && !before.active) {
+            free.size += size;
+            return;
         }
         info.blocks.push(BlockInfo {
-            size: block.size,
+            size,
             requested: block.requested,
             allocated,
             active,
             context: self.history.blocks.get(&id).cloned(),
         });
+        if size < block.size {
+            info.blocks.push(BlockInfo {
+                size: block.size - size,
+                requested: 0,
+                allocated: false,
+                active: false,
+                context: None,
+            });
+        }
     }
 }

@@ -84,6 +84,7 @@ impl State {
         let block = &mut self.arena[id];
         block.state = BlockState::Live;
         block.requested = request.requested;
+        block.slack = 0;
         block.flags &= !DAMAGED;
         let (addr, size) = (block.addr, block.size as i64);
         if block.size >= max_split {
@@ -115,7 +116,7 @@ impl State {
         let block = &mut self.arena[id];
         debug_assert_eq!(block.state, BlockState::Live);
         block.state = BlockState::Pending;
-        let (size, list, requested) = (block.size as i64, block.list, block.requested);
+        let (size, list, requested) = (block.counted() as i64, block.list, block.requested);
         if block.flags & OVERSIZE != 0 {
             block.flags &= !OVERSIZE;
             self.stats.oversize_allocations.decrease(1);
@@ -142,7 +143,7 @@ impl State {
         }
         let block = &mut self.arena[id];
         debug_assert_eq!((block.state, block.events), (BlockState::Pending, 0));
-        let (size, requested, list) = (block.size as i64, block.requested as i64, block.list);
+        let (size, requested, list) = (block.counted() as i64, block.requested as i64, block.list);
         block.requested = 0;
         block.generation = block.generation.wrapping_add(1);
         let small = list.is_small();
