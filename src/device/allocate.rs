@@ -12,6 +12,7 @@ use crate::driver::OUT_OF_MEMORY_CODE;
 use crate::error::{AllocError, Result};
 use crate::history::Context;
 use crate::ids::{MempoolId, PoolId, StreamKey};
+use crate::size::kept_size;
 use crate::sync::MutexGuard;
 
 /// Shortages met with no more than needed, before all is returned that is idle.
@@ -65,7 +66,8 @@ impl DeviceAllocator {
         let mut request = state.request(bytes, self.pad, stream, pool);
         if pool == PoolId::DEFAULT
             && context.is_none()
-            && let Some(addr) = state.take_kept(request.list, request.size, request.small, bytes)
+            && let Some(addr) =
+                state.take_kept(request.list, kept_size(request.size), request.size, bytes)
         {
             self.unlock(state);
             return Ok(addr);

@@ -112,12 +112,12 @@ impl DeviceAllocator {
             state.keep_last_freed();
         }
         if state.quick.is_on()
-            && let Some(addr) = state.take_kept(list, counted, small, bytes)
+            && let Some(addr) = state.take_kept(list, size, counted, bytes)
         {
             return Some(addr);
         }
         if virtual_memory {
-            return state.serve_virtual(bytes, counted, stream, list);
+            return state.serve_virtual(bytes, counted, size, stream, list);
         }
         let id = state.lists[list].free.take_best(&mut state.arena, size)?;
         Some(state.hand_out_part::<false>(id, list, size, 0, bytes))
@@ -327,10 +327,10 @@ impl State {
         &mut self,
         requested: usize,
         counted: usize,
+        size: usize,
         stream: StreamKey,
         list: ListId,
     ) -> Option<usize> {
-        let size = self.quick.size_of_block(counted);
         let found = self.best_virtual(list, size);
         if let Some(found) = found.or_else(|| self.merge_for(list, size)) {
             self.lists[list].free.remove(&mut self.arena, found);

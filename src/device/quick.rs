@@ -43,11 +43,12 @@ impl State {
     pub(super) fn take_kept(
         &mut self,
         list: ListId,
+        size: usize,
         counted: usize,
-        small: bool,
         requested: usize,
     ) -> Option<usize> {
-        match self.quick.take(&self.arena, list, kept_size(counted)) {
+        let small = size <= SMALL_SIZE;
+        match self.quick.take(&self.arena, list, size) {
             Found::Block(id) => Some(self.hand_out_kept(id, small, counted, requested)),
             Found::Nothing => None,
             Found::Stale(slot) => {
