@@ -25,17 +25,17 @@ pub const POWER2_INTERVALS: usize = 16;
 /// Blocks up to this size are kept in steps: see [`kept_size`].
 pub const MOST_STEPPED: usize = 2 << 20;
 /// Steps from one power of two to the next.
-const STEPS: usize = 16;
+pub const STEPS: usize = 8;
 
 /// The distance of the sizes about `size` (> 0, at most [`MOST_STEPPED`]) in which blocks are kept.
 #[inline]
 pub const fn kept_step(size: usize) -> usize {
-    // Up to 16 steps of 512 bytes, every multiple of 512 is one.
+    // Up to 8 steps of 512 bytes, every multiple of 512 is one.
     (1 << ((size - 1) | (STEPS * MIN_BLOCK_SIZE)).ilog2()) / STEPS
 }
 
 /// The size of the block that serves a request of `size` bytes (a positive multiple of 512) where freed blocks are kept:
-/// at most a sixteenth more, so that few sizes serve many requests; the same from [`MOST_STEPPED`] on.
+/// at most an eighth more, so that few sizes serve many requests; the same from [`MOST_STEPPED`] on.
 #[inline]
 pub const fn kept_size(size: usize) -> usize {
     if size > MOST_STEPPED {
@@ -92,17 +92,17 @@ mod tests {
         let sizes = (1..=2 * MOST_STEPPED / 512).map(|n| n * 512);
         for size in sizes.clone() {
             let kept = kept_size(size);
-            assert!(kept >= size && kept - size <= size / 16, "{size}: {kept}");
+            assert!(kept >= size && kept - size <= size / 8, "{size}: {kept}");
             assert_eq!(kept_size(kept), kept);
             assert_eq!(kept > SMALL_SIZE, size > SMALL_SIZE, "the same list");
         }
-        // 16 up to 8 KiB, then 16 for each of 8 octaves.
+        // 8 up to 4 KiB, then 8 for each of 9 octaves.
         let mut kept: Vec<_> = sizes
             .map(kept_size)
             .filter(|size| *size <= MOST_STEPPED)
             .collect();
         kept.dedup();
-        assert_eq!(kept.len(), 9 * 16);
+        assert_eq!(kept.len(), 10 * 8);
         for pair in kept.windows(2) {
             assert_eq!(pair[1] - kept_step(pair[1]), pair[0]);
         }

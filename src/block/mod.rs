@@ -22,4 +22,4 @@ mod size_set;
 pub use addr_map::{AddrMap, Place};
 pub use arena::{Block, BlockArena, BlockState, CONTEXT, DAMAGED, GUEST, NO_USES, OVERSIZE};
 pub use free_index::FreeIndex;
-pub use quick::{Found, Keep, QuickLists, Slot};
+pub use quick::{Found, Keep, Limits, QuickLists, Slot};

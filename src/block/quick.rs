@@ -11,7 +11,7 @@
 use super::arena::{BlockArena, BlockState};
 use super::size_set::{Set, WAYS};
 use crate::ids::{BlockId, ListId};
-use crate::size::{MIN_BLOCK_SIZE, kept_size};
+use crate::size::{MIN_BLOCK_SIZE, MOST_STEPPED, kept_size};
 
 /// log2 of the number of sets.
 const SET_BITS: u32 = 6;
@@ -29,6 +29,17 @@ const SIZE_BITS: u32 = 22;
 /// Fibonacci hashing: 2^64 / golden ratio.
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
+/// How much is kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes up to which blocks of up to [`MOST_STEPPED`] bytes are kept.
+    pub small: usize,
+    /// Bytes up to which larger ones are; 0: nothing is kept.
+    pub large: usize,
+    /// Whether requests up to [`MOST_STEPPED`] get blocks of few sizes: see [`kept_size`].
+    pub steps: bool,
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub struct QuickLists {
@@ -37,10 +48,12 @@ pub struct QuickLists {
     occupied: u64,
     /// Blocks kept.
     len: u32,
-    /// Their bytes.
-    bytes: usize,
-    /// Bytes up to which blocks are kept.
-    most: usize,
+    /// Their bytes: up to [`MOST_STEPPED`] each, and larger.
+    bytes: [usize; 2],
+    /// Bytes up to which blocks of either kind are kept.
+    most: [usize; 2],
+    /// See [`Limits::steps`].
+    steps: bool,
 }
 
 impl Default for QuickLists {
@@ -49,8 +62,9 @@ impl Default for QuickLists {
             sets: [Set::EMPTY; SETS],
             occupied: 0,
             len: 0,
-            bytes: 0,
-            most: 0,
+            bytes: [0; 2],
+            most: [0; 2],
+            steps: false,
         }
     }
 }
@@ -97,16 +111,23 @@ fn set_of(key: u32) -> usize {
     (u64::from(key).wrapping_mul(MULTIPLIER) >> (u64::BITS - SET_BITS)) as usize
 }
 
+/// Which of the two kinds a block is of: up to [`MOST_STEPPED`] bytes, larger.
+#[inline]
+fn kind_of(size: usize) -> usize {
+    usize::from(size > MOST_STEPPED)
+}
+
 impl QuickLists {
-    /// Blocks are kept up to so many bytes; 0: none. Those that are kept already stay.
-    pub fn limit(&mut self, most: usize) {
-        self.most = most;
+    /// So much is kept from now on. Blocks that are kept already stay.
+    pub fn limit(&mut self, limits: Limits) {
+        self.most = [limits.small, limits.large];
+        self.steps = limits.steps;
     }
 
     /// Whether blocks may be kept.
     #[inline]
     pub fn is_on(&self) -> bool {
-        self.most != 0
+        self.most[1] != 0
     }
 
     /// Whether no block is kept.
@@ -118,7 +139,7 @@ impl QuickLists {
     /// The size of the block for a request of `size` bytes that finds none kept.
     #[inline]
     pub fn size_of_block(&self, size: usize) -> usize {
-        if self.is_on() { kept_size(size) } else { size }
+        if self.steps { kept_size(size) } else { size }
     }
 
     /// A block of exactly `size` bytes for a request of that list: the one kept last.
@@ -141,7 +162,7 @@ impl QuickLists {
             return Found::Nothing;
         }
         self.len -= 1;
-        self.bytes -= size;
+        self.bytes[kind_of(size)] -= size;
         Found::Block(set.pop(way, arena))
     }
 
@@ -188,7 +209,8 @@ impl QuickLists {
         if set.asked[way] < LEAST_ASKED || set.count[way] >= ROOM {
             return Keep::Unwanted;
         }
-        if self.bytes + size > self.most {
+        let kind = kind_of(size);
+        if self.bytes[kind] + size > self.most[kind] {
             return Keep::Full;
         }
         let kept = &mut arena[block];
@@ -196,7 +218,7 @@ impl QuickLists {
         set.last[way] = block;
         set.count[way] += 1;
         self.len += 1;
-        self.bytes += size;
+        self.bytes[kind] += size;
         self.occupied |= 1 << at;
         Keep::Kept
     }
@@ -222,7 +244,8 @@ impl QuickLists {
         }
         let id = set.pop(way, arena);
         self.len -= 1;
-        self.bytes -= arena[id].size;
+        let size = arena[id].size;
+        self.bytes[kind_of(size)] -= size;
         Some(id)
     }
 

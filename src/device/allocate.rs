@@ -12,7 +12,6 @@ use crate::driver::OUT_OF_MEMORY_CODE;
 use crate::error::{AllocError, Result};
 use crate::history::Context;
 use crate::ids::{MempoolId, PoolId, StreamKey};
-use crate::size::kept_size;
 use crate::sync::MutexGuard;
 
 /// Shortages met with no more than needed, before all is returned that is idle.
@@ -64,10 +63,10 @@ impl DeviceAllocator {
         };
         self.refuse_asleep(&state, pool)?;
         let mut request = state.request(bytes, self.pad, stream, pool);
+        let whole = state.quick.size_of_block(request.size);
         if pool == PoolId::DEFAULT
             && context.is_none()
-            && let Some(addr) =
-                state.take_kept(request.list, kept_size(request.size), request.size, bytes)
+            && let Some(addr) = state.take_kept(request.list, whole, request.size, bytes)
         {
             self.unlock(state);
             return Ok(addr);

@@ -10,15 +10,20 @@
 use super::bounce::Bounce;
 use super::hot::{LastFreed, slack};
 use super::state::State;
-use crate::block::{BlockState, Found, Keep, QuickLists, Slot};
+use crate::block::{BlockState, Found, Keep, Limits, QuickLists, Slot};
 use crate::config::{ExpandableSegments, Rung};
 use crate::ids::{BlockId, ListId, StreamKey};
-use crate::size::{MIN_BLOCK_SIZE, MOST_STEPPED, SMALL_SIZE, kept_size, kept_step};
+use crate::size::{MIN_BLOCK_SIZE, MOST_STEPPED, SMALL_SIZE, STEPS, kept_size, kept_step};
 
 /// The part of what is held that may be kept. The four recorded traces, with ample memory: half as much reserves 0.01 to
 /// 0.04 less of what is live and takes up to a tenth more time; twice as much reserves up to 0.03 more, and takes 6 to 11 %
 /// less on three, 6 % more on one that comes to the most it may hold.
 const SHARE: usize = 16;
+
+/// The same for blocks of up to 2 MiB, which in the recorded traces are a small part of what is held.
+const SMALL_SHARE: usize = 8;
+/// The part of all the memory there is that blocks may have beyond what their requests count for.
+const STEPS_SHARE: usize = 128;
 
 /// Frees after which a size that was not asked for meanwhile gives its blocks up, where there is no room for others.
 const PERIOD: u64 = 512;
@@ -34,8 +39,25 @@ impl State {
     pub(super) fn settle_quick(&mut self, simple: bool) {
         let wanted = !self.settings.skipped_rungs.has(Rung::KeptBlocks);
         let on = simple && wanted && self.may_keep() && self.is_ample();
-        let most = if on { self.reserved() / SHARE } else { 0 };
-        self.quick.limit(most);
+        let limits = if on {
+            let held = self.reserved();
+            Limits {
+                small: held / SMALL_SHARE,
+                large: held / SHARE,
+                steps: self.affords_steps(),
+            }
+        } else {
+            Limits::default()
+        };
+        self.quick.limit(limits);
+    }
+
+    /// Whether all that blocks have beyond what counts would be next to nothing beside the memory there is.
+    fn affords_steps(&self) -> bool {
+        let [_, small_bytes] = self.stats.blocks.active(0);
+        let [large_blocks, _] = self.stats.blocks.active(1);
+        let most = small_bytes as usize / STEPS + large_blocks as usize * kept_step(MOST_STEPPED);
+        most <= self.most_there_is() / STEPS_SHARE
     }
 
     /// A block that was kept, for a request of its size. `counted`: the request's bytes after rounding.

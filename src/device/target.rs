@@ -64,7 +64,7 @@ impl State {
     }
 
     /// The memory of the device, or the process's share of it.
-    fn most_there_is(&self) -> usize {
+    pub(super) fn most_there_is(&self) -> usize {
         self.limit.map_or(self.total, |limit| limit.min(self.total))
     }
 

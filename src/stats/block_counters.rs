@@ -191,7 +191,7 @@ impl BlockCounters {
     }
 
     /// Active blocks and bytes: of a pool (0, 1), or of both (2).
-    pub(super) fn active(&self, pool: usize) -> [i64; 2] {
+    pub(crate) fn active(&self, pool: usize) -> [i64; 2] {
         let of = |pool: usize, live: Lane, waiting: Lane| {
             self.now(live as usize, pool) + self.now(waiting as usize, pool)
         };

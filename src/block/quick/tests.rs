@@ -7,10 +7,19 @@ use std::collections::HashSet;
 
 const LIST: ListId = ListId(3);
 
+/// Keeps up to so many bytes of either kind.
+fn limit(quick: &mut QuickLists, bytes: usize) {
+    quick.limit(Limits {
+        small: bytes,
+        large: bytes,
+        steps: false,
+    });
+}
+
 /// Quick lists in which a size was asked for often enough, and an arena.
 fn asked(size: usize) -> (QuickLists, BlockArena) {
     let mut quick = QuickLists::default();
-    quick.limit(usize::MAX);
+    limit(&mut quick, usize::MAX);
     let arena = BlockArena::default();
     for _ in 0..3 {
         assert_eq!(quick.take(&arena, LIST, size), Found::Nothing);
@@ -66,7 +75,7 @@ fn the_block_kept_last_is_found_first_and_by_its_size_and_list_alone() {
 #[test]
 fn a_size_asked_for_once_is_not_kept() {
     let (mut quick, mut arena) = (QuickLists::default(), BlockArena::default());
-    quick.limit(usize::MAX);
+    limit(&mut quick, usize::MAX);
     assert_eq!(quick.take(&arena, LIST, 512), Found::Nothing);
     let id = block(&mut arena, 512);
     assert!(!quick.wants(LIST, 512) && !keep(&mut quick, &mut arena, LIST, 512, id));
@@ -96,19 +105,60 @@ fn no_more_is_kept_than_the_limit() {
     const SIZE: usize = 1 << 20;
     let (mut quick, mut arena) = asked(SIZE);
     let ids: Vec<_> = (0..5).map(|_| block(&mut arena, SIZE)).collect();
-    quick.limit(SIZE - 512);
+    limit(&mut quick, SIZE - 512);
     assert_eq!(quick.keep(&mut arena, LIST, SIZE, ids[0]), Keep::Full);
-    quick.limit(4 * SIZE);
+    limit(&mut quick, 4 * SIZE);
     let kept = ids.iter().map(|id| quick.keep(&mut arena, LIST, SIZE, *id));
     let [yes, no] = [Keep::Kept, Keep::Full];
     assert_eq!(kept.collect::<Vec<_>>(), [yes, yes, yes, yes, no]);
     assert_eq!(quick.pop(&arena), Some(ids[3]));
     assert!(keep(&mut quick, &mut arena, LIST, SIZE, ids[4]));
-    quick.limit(0);
+    limit(&mut quick, 0);
     assert!(!quick.is_on() && !quick.wants(LIST, SIZE));
     assert_eq!(quick.keep(&mut arena, LIST, SIZE, ids[0]), Keep::Full);
     let left = std::iter::from_fn(|| quick.pop(&arena));
     assert_eq!(left.collect::<Vec<_>>(), [ids[4], ids[2], ids[1], ids[0]]);
+}
+
+#[test]
+fn small_and_large_blocks_have_limits_of_their_own() {
+    const LARGE: usize = MOST_STEPPED + 512;
+    let (mut quick, mut arena) = asked(LARGE);
+    for _ in 0..3 {
+        assert_eq!(quick.take(&arena, LIST, MOST_STEPPED), Found::Nothing);
+    }
+    quick.limit(Limits {
+        small: MOST_STEPPED,
+        large: LARGE,
+        steps: true,
+    });
+    for size in [MOST_STEPPED, LARGE] {
+        let ids = [0; 2].map(|_| block(&mut arena, size));
+        let kept = ids.map(|id| quick.keep(&mut arena, LIST, size, id));
+        assert_eq!(kept, [Keep::Kept, Keep::Full]);
+    }
+    while let Some(id) = quick.pop(&arena) {
+        let size = arena[id].size;
+        arena[id].state = BlockState::Pending;
+        assert_eq!(quick.keep(&mut arena, LIST, size, id), Keep::Kept);
+        assert_eq!(quick.take_unasked(&arena, LIST, size), Some(id));
+        assert_eq!(quick.take_unasked(&arena, LIST, size), None);
+    }
+    assert_eq!((quick.bytes, quick.len), ([0, 0], 0));
+}
+
+#[test]
+fn blocks_have_few_sizes_only_where_that_is_wanted() {
+    let mut quick = QuickLists::default();
+    assert_eq!(quick.size_of_block(69 << 10), 69 << 10);
+    quick.limit(Limits {
+        small: 1,
+        large: 1,
+        steps: true,
+    });
+    assert_eq!(quick.size_of_block(69 << 10), 72 << 10);
+    limit(&mut quick, usize::MAX);
+    assert_eq!(quick.size_of_block(69 << 10), 69 << 10);
 }
 
 #[test]
@@ -193,7 +243,7 @@ proptest! {
     fn what_is_kept_comes_out_once(ops in prop::collection::vec((0u32..5, 1usize..300), 1..600)) {
         let (mut quick, mut arena) = (QuickLists::default(), BlockArena::default());
         let most = 900 * 512;
-        quick.limit(most);
+        limit(&mut quick, most);
         let mut kept = HashSet::new();
         for (op, n) in ops {
             // Some often, and more than there is room for.
@@ -225,7 +275,7 @@ proptest! {
                 },
             }
             let bytes: usize = kept.iter().map(|(_, size)| size).sum();
-            prop_assert!(bytes == quick.bytes && bytes <= most);
+            prop_assert!(bytes == quick.bytes[0] && bytes <= most);
             prop_assert_eq!(quick.is_empty(), kept.is_empty());
         }
     }

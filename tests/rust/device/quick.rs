@@ -2,6 +2,7 @@
 
 use crate::*;
 use npualloc::config::SkippedRungs;
+use npualloc::device::BlockInfo;
 use proptest::prelude::*;
 
 /// A device whose engine the driver decides, without some ways to find memory.
@@ -161,6 +162,98 @@ fn a_block_that_is_kept_serves_no_request_that_is_far_too_large() {
     }
 }
 
+/// How far apart two blocks lie that are allocated one after the other.
+fn distance(device: &DeviceAllocator, bytes: usize) -> usize {
+    let [one, other] = [0; 2].map(|_| device.allocate(bytes, S0).expect("fits"));
+    other - one
+}
+
+#[test]
+fn a_request_gets_a_block_of_one_of_few_sizes_and_counts_for_its_own() {
+    let (_, device) = by_default(4 * GIB);
+    device.allocate(64 * MIB, S0).expect("fits");
+    // From here on memory is seen to be ample.
+    device.allocate(4096, S0).expect("fits");
+    let before = device.stats().0.allocated_bytes.current();
+    assert_eq!(distance(&device, 70_000), 72 << 10);
+    let addr = device.allocate(70_000, S0).expect("fits");
+    let counted = device.stats().0.allocated_bytes.current() - before;
+    assert_eq!(counted, 3 * 70_144);
+    assert_eq!(device.describe_block(addr).expect("live").size, 70_144);
+    // Another request of about that size gets the same block, and counts for its own size.
+    for _ in 0..3 {
+        assert!(device.deallocate(addr));
+        assert_eq!(device.allocate(68_000, S0).expect("fits"), addr);
+    }
+    assert_eq!(device.describe_block(addr).expect("live").size, 68_096);
+    let counted = device.stats().0.allocated_bytes.current() - before;
+    assert_eq!(counted, 2 * 70_144 + 68_096);
+    let snapshot = device.snapshot(MempoolId::DEFAULT);
+    let blocks = snapshot.iter().flat_map(|segment| &segment.blocks);
+    let sizes: Vec<_> = blocks.map(|block| (block.size, block.allocated)).collect();
+    assert!(
+        sizes
+            .windows(3)
+            .any(|sizes| { sizes == [(70_144, true), (73_728 - 70_144, false), (68_096, true)] })
+    );
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn blocks_are_exact_where_what_is_beyond_would_be_more_than_next_to_nothing() {
+    // 128 MiB of small blocks could have 16 MiB beyond what counts, more than 1/128 of 1 GiB.
+    for (blocks, exact) in [(16, false), (128, true)] {
+        let (_, device) = by_default(GIB);
+        for _ in 0..blocks {
+            device.allocate(MIB - 32, S0).expect("fits");
+        }
+        device.allocate(4096, S0).expect("fits");
+        let expected = if exact { 70_144 } else { 72 << 10 };
+        assert_eq!(distance(&device, 70_000), expected, "{blocks} blocks");
+    }
+}
+
+/// Kept blocks of 1 MiB and twice 512 KiB that fill a page, as asked for that often; where they are.
+fn page_of_kept(device: &DeviceAllocator) -> [usize; 3] {
+    for _ in 0..8 {
+        device.allocate(64 * MIB, S0).expect("fits");
+    }
+    const SIZES: [usize; 3] = [MIB - 32, MIB / 2 - 32, MIB / 2 - 32];
+    let mut at = [0; 3];
+    for _ in 0..4 {
+        at.iter().rev().for_each(|addr| {
+            device.deallocate(*addr);
+        });
+        at = SIZES.map(|bytes| device.allocate(bytes, S0).expect("fits"));
+    }
+    assert_eq!([at[1], at[2]], [at[0] + MIB, at[0] + MIB + MIB / 2]);
+    at
+}
+
+#[test]
+fn a_larger_block_that_is_kept_is_split_before_all_others_are_merged() {
+    let (driver, device) = by_default(4 * GIB);
+    let at = page_of_kept(&device);
+    let calls = driver.calls("map");
+    assert!(device.deallocate(at[0]) && device.deallocate(at[1]));
+    assert_eq!(device.allocate(3 * MIB / 4 - 32, S0).expect("fits"), at[0]);
+    assert_eq!(device.allocate(MIB / 2 - 32, S0).expect("fits"), at[1]);
+    assert_eq!(driver.calls("map"), calls);
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn kept_blocks_of_about_a_size_are_merged_before_all_others() {
+    let (driver, device) = by_default(4 * GIB);
+    let at = page_of_kept(&device);
+    let calls = driver.calls("map");
+    // Far smaller, and kept on: what lies beside it would be merged with it otherwise.
+    assert!(device.deallocate(at[1]) && device.deallocate(at[2]));
+    assert_eq!(device.allocate(MIB - 32, S0).expect("fits"), at[1]);
+    assert_eq!(driver.calls("map"), calls);
+    device.check_consistency().expect("consistent");
+}
+
 #[derive(Debug, Clone)]
 enum Op {
     Alloc(usize, usize),
@@ -241,6 +334,19 @@ proptest! {
         let (stats, _) = device.stats();
         prop_assert_eq!(stats.allocated_bytes.current(), held as i64);
         prop_assert_eq!(stats.allocation.current(), live.len() as i64 + 1);
+        let mut shown = 0;
+        for segment in device.snapshot(MempoolId::DEFAULT) {
+            let sizes = |which: fn(&BlockInfo) -> bool| -> usize {
+                segment.blocks.iter().filter(|block| which(block)).map(|block| block.size).sum()
+            };
+            prop_assert_eq!(sizes(|_| true), segment.total_size);
+            prop_assert_eq!(sizes(|block| block.allocated), segment.allocated_size);
+            for pair in segment.blocks.windows(2) {
+                prop_assert!(pair[0].active || pair[1].active, "free neighbours");
+            }
+            shown += segment.allocated_size;
+        }
+        prop_assert_eq!(shown, held);
         for (addr, ..) in live {
             prop_assert!(device.deallocate(addr));
         }
