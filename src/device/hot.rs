@@ -146,9 +146,12 @@ impl DeviceAllocator {
         if block.uses != NO_USES {
             return !self.is_exiting() && state.free_later(id, entry);
         }
-        let (prev, next) = (block.prev, block.next);
-        state.arena.prefetch(prev);
-        state.arena.prefetch(next);
+        // Of blocks that are kept, which most are where any is, the neighbours don't matter.
+        if !state.quick.is_on() {
+            let (prev, next) = (block.prev, block.next);
+            state.arena.prefetch(prev);
+            state.arena.prefetch(next);
+        }
         if state.last_freed.block.is_some() {
             state.keep_last_freed();
         }

@@ -3,6 +3,7 @@
 use crate::*;
 use npualloc::config::SkippedRungs;
 use npualloc::device::BlockInfo;
+use npualloc::history::RecordContext;
 use proptest::prelude::*;
 
 /// A device whose engine the driver decides, without some ways to find memory.
@@ -213,31 +214,33 @@ fn blocks_are_exact_where_what_is_beyond_would_be_more_than_next_to_nothing() {
     }
 }
 
-/// Kept blocks of 1 MiB and twice 512 KiB that fill a page, as asked for that often; where they are.
-fn page_of_kept(device: &DeviceAllocator) -> [usize; 3] {
+const KIB: usize = 1 << 10;
+
+/// Blocks of 832, 640 and 576 KiB that fill a page, of sizes that were asked for a few times.
+fn full_page(device: &DeviceAllocator) -> [usize; 3] {
     for _ in 0..8 {
         device.allocate(64 * MIB, S0).expect("fits");
     }
-    const SIZES: [usize; 3] = [MIB - 32, MIB / 2 - 32, MIB / 2 - 32];
     let mut at = [0; 3];
-    for _ in 0..4 {
-        at.iter().rev().for_each(|addr| {
+    for _ in 0..5 {
+        at.iter().for_each(|addr| {
             device.deallocate(*addr);
         });
-        at = SIZES.map(|bytes| device.allocate(bytes, S0).expect("fits"));
+        at = [832, 640, 576].map(|size| device.allocate(size * KIB - 32, S0).expect("fits"));
     }
-    assert_eq!([at[1], at[2]], [at[0] + MIB, at[0] + MIB + MIB / 2]);
+    assert_eq!([at[1] - at[0], at[2] - at[0]], [832 * KIB, 1472 * KIB]);
     at
 }
 
 #[test]
 fn a_larger_block_that_is_kept_is_split_before_all_others_are_merged() {
     let (driver, device) = by_default(4 * GIB);
-    let at = page_of_kept(&device);
+    let at = full_page(&device);
     let calls = driver.calls("map");
     assert!(device.deallocate(at[0]) && device.deallocate(at[1]));
-    assert_eq!(device.allocate(3 * MIB / 4 - 32, S0).expect("fits"), at[0]);
-    assert_eq!(device.allocate(MIB / 2 - 32, S0).expect("fits"), at[1]);
+    assert_eq!(device.allocate(768 * KIB - 32, S0).expect("fits"), at[0]);
+    // Merged with the former, it would be split behind it.
+    assert_eq!(device.allocate(640 * KIB - 32, S0).expect("fits"), at[1]);
     assert_eq!(driver.calls("map"), calls);
     device.check_consistency().expect("consistent");
 }
@@ -245,12 +248,33 @@ fn a_larger_block_that_is_kept_is_split_before_all_others_are_merged() {
 #[test]
 fn kept_blocks_of_about_a_size_are_merged_before_all_others() {
     let (driver, device) = by_default(4 * GIB);
-    let at = page_of_kept(&device);
+    let at = full_page(&device);
     let calls = driver.calls("map");
-    // Far smaller, and kept on: what lies beside it would be merged with it otherwise.
-    assert!(device.deallocate(at[1]) && device.deallocate(at[2]));
-    assert_eq!(device.allocate(MIB - 32, S0).expect("fits"), at[1]);
+    at.iter().for_each(|addr| assert!(device.deallocate(*addr)));
+    // The two largest are enough.
+    assert_eq!(device.allocate(MIB - 32, S0).expect("fits"), at[0]);
+    assert_eq!(device.allocate(576 * KIB - 32, S0).expect("fits"), at[2]);
     assert_eq!(driver.calls("map"), calls);
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn what_a_former_request_left_over_does_not_count_against_the_next() {
+    let (_, device) = by_default(4 * GIB);
+    device.allocate(64 * MIB, S0).expect("fits");
+    device.allocate(4096, S0).expect("fits");
+    let addr = device.allocate(70_000, S0).expect("fits");
+    // What would merge with it to its right.
+    let behind = device.allocate(4096, S0).expect("fits");
+    assert!(device.deallocate(addr));
+    device.record_history(true, 10, RecordContext::All);
+    let before = device.stats().0.allocated_bytes.current();
+    // All of the block, not from those that are kept.
+    assert_eq!(device.allocate((72 << 10) - 32, S0).expect("fits"), addr);
+    let counted = device.stats().0.allocated_bytes.current() - before;
+    assert_eq!(counted, 72 << 10);
+    assert_eq!(device.describe_block(addr).expect("live").size, 72 << 10);
+    assert!(device.deallocate(behind));
     device.check_consistency().expect("consistent");
 }
 
