@@ -72,6 +72,11 @@ impl State {
                     block.size.is_multiple_of(MIN_BLOCK_SIZE),
                     "block {id:?} has an odd size"
                 );
+                let active = matches!(block.state, BlockState::Live | BlockState::Pending);
+                ensure!(
+                    !active || usize::from(block.slack) * MIN_BLOCK_SIZE < block.size,
+                    "nothing of block {id:?} counts"
+                );
                 let free = block.state == BlockState::Free;
                 ensure!(!(free && prev_free), "free neighbours left of block {id:?}");
                 let list = &self.lists[block.list];
