@@ -67,7 +67,10 @@ Api load(const std::string& library) {
   }
   find.required(api.free, "aclrtFree");
   find.required(api.get_mem_info, "aclrtGetMemInfo");
-  if (!find.optional(api.create_event, "aclrtCreateEventExWithFlag")) {
+  if (find.optional(api.create_event, "aclrtCreateEventExWithFlag")) {
+    // A wait for such an event is for its latest record, whatever is recorded later.
+    find.optional(api.stream_wait_event, "aclrtStreamWaitEvent");
+  } else {
     find.required(api.create_event, "aclrtCreateEventWithFlag");
   }
   find.required(api.destroy_event, "aclrtDestroyEvent");

@@ -20,6 +20,7 @@ inline constexpr Code kContextNull = 107002;      // ACL_ERROR_RT_CONTEXT_NULL
 inline constexpr Code kUnsupported = 207000;      // ACL_ERROR_RT_FEATURE_NOT_SUPPORT
 inline constexpr Code kMemoryExhausted = 207001;  // ACL_ERROR_RT_MEMORY_ALLOCATION
 
+inline constexpr std::uint32_t kEventSync = 0x1;
 inline constexpr std::uint32_t kEventCaptureStreamProgress = 0x2;
 
 enum class MallocPolicy : std::int32_t { HugeFirst = 0, Huge1GOnly = 6 };
@@ -60,6 +61,7 @@ struct Api {
   Code (*synchronize_event)(Event event);
 
   // Null where the runtime lacks them.
+  Code (*stream_wait_event)(Stream stream, Event event);
   Code (*memcpy)(void* dst, std::size_t dst_max, const void* src, std::size_t count,
                  std::int32_t kind);
   Code (*memset)(void* ptr, std::size_t max, std::int32_t value, std::size_t count);

@@ -77,7 +77,7 @@ std::int32_t synchronize_device_fn(void* user, std::int32_t device) {
 std::int32_t event_create_fn(void* user, std::int32_t device, std::uintptr_t* event) {
   return on_device(user, device, [&](const Api& api) {
     acl::Event made = nullptr;
-    const Code code = api.create_event(&made, acl::kEventCaptureStreamProgress);
+    const Code code = api.create_event(&made, acl::kEventSync);
     *event = reinterpret_cast<std::uintptr_t>(made);
     return code;
   });
@@ -97,6 +97,13 @@ std::int32_t event_record_fence_fn(void* user, std::int32_t device, std::uintptr
                                    std::uintptr_t stream) {
   return on_device(user, device, [&](const Api& api) {
     return api.record_event(pointer(event), pointer(stream));
+  });
+}
+
+std::int32_t stream_wait_fn(void* user, std::int32_t device, std::uintptr_t stream,
+                            std::uintptr_t event) {
+  return on_device(user, device, [&](const Api& api) {
+    return api.stream_wait_event(pointer(stream), pointer(event));
   });
 }
 
@@ -193,6 +200,7 @@ DriverTable AclDriver::table() const noexcept {
   table.event_destroy = &event_destroy_fn;
   table.event_record = &event_record_fn;
   table.event_record_fence = &event_record_fence_fn;
+  if (api.stream_wait_event != nullptr) table.stream_wait = &stream_wait_fn;
   table.event_query = &event_query_fn;
   table.event_synchronize = &event_synchronize_fn;
   table.run_free_callbacks = &run_free_callbacks_fn;

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <memory>
 
 #include "debug.h"
 #include "hccl.h"
@@ -25,6 +26,7 @@ static_assert(static_cast<int>(acl::MemoryAttribute::HbmHuge) == ACL_HBM_MEM_HUG
 static_assert(static_cast<int>(acl::MemoryAttribute::HbmHuge1G) == ACL_HBM_MEM_HUGE1G);
 static_assert(static_cast<int>(acl::EventStatus::NotReady) == ACL_EVENT_RECORDED_STATUS_NOT_READY);
 static_assert(static_cast<int>(acl::EventStatus::Complete) == ACL_EVENT_RECORDED_STATUS_COMPLETE);
+static_assert(acl::kEventSync == ACL_EVENT_SYNC);
 static_assert(acl::kEventCaptureStreamProgress == ACL_EVENT_CAPTURE_STREAM_PROGRESS);
 static_assert(acl::kMemoryExhausted == ACL_ERROR_RT_MEMORY_ALLOCATION);
 static_assert(acl::kContextNull == ACL_ERROR_RT_CONTEXT_NULL);
@@ -58,9 +60,25 @@ std::int32_t while_up(Call call) noexcept {
 
 c10::DeviceIndex index(std::int32_t device) { return static_cast<c10::DeviceIndex>(device); }
 void* pointer(std::uintptr_t addr) { return reinterpret_cast<void*>(addr); }
-c10_npu::NPUEvent* event_of(std::uintptr_t event) {
-  return reinterpret_cast<c10_npu::NPUEvent*>(event);
-}
+
+// torch_npu makes the runtime's event when it is recorded first, so what it is for can be said until
+// then: fences are events that streams can wait for.
+class Event {
+ public:
+  c10_npu::NPUEvent* operator->() { return event_.get(); }
+  c10_npu::NPUEvent& as_fence() {
+    if (!is_fence_) event_ = std::make_unique<c10_npu::NPUEvent>(ACL_EVENT_SYNC);
+    is_fence_ = true;
+    return *event_;
+  }
+
+ private:
+  std::unique_ptr<c10_npu::NPUEvent> event_ =
+      std::make_unique<c10_npu::NPUEvent>(ACL_EVENT_CAPTURE_STREAM_PROGRESS);
+  bool is_fence_ = false;
+};
+
+Event& event_of(std::uintptr_t event) { return *reinterpret_cast<Event*>(event); }
 
 void warn_once(const char* text) { TORCH_WARN_ONCE("npualloc: ", text); }
 
@@ -175,18 +193,16 @@ std::int32_t synchronize_device_fn(void*, std::int32_t device) {
   });
 }
 
-// torch_npu makes the event itself when it is recorded first.
 std::int32_t event_create_fn(void*, std::int32_t, std::uintptr_t* event) {
   return guarded([&] {
-    *event =
-        reinterpret_cast<std::uintptr_t>(new c10_npu::NPUEvent(ACL_EVENT_CAPTURE_STREAM_PROGRESS));
+    *event = reinterpret_cast<std::uintptr_t>(new Event);
     return acl::kSuccess;
   });
 }
 
 std::int32_t event_destroy_fn(void*, std::uintptr_t event) {
   return guarded([&] {
-    delete event_of(event);
+    delete &event_of(event);
     return acl::kSuccess;
   });
 }
@@ -213,7 +229,19 @@ std::int32_t event_record_fence_fn(void*, std::int32_t device, std::uintptr_t ev
     const ContextScope scope(device);
     const auto named = stream_names().find(index(device), stream);
     if (!named.has_value()) return acl::kUnsupported;
-    event_of(event)->record(*named);
+    event_of(event).as_fence().record(*named);
+    return acl::kSuccess;
+  });
+}
+
+// Goes through the task queue too, so that it comes before the kernels that are submitted next.
+std::int32_t stream_wait_fn(void*, std::int32_t device, std::uintptr_t stream,
+                            std::uintptr_t event) {
+  return while_up([&] {
+    const ContextScope scope(device);
+    const auto named = stream_names().find(index(device), stream);
+    if (!named.has_value()) return acl::kUnsupported;
+    event_of(event)->block(*named);
     return acl::kSuccess;
   });
 }
@@ -414,6 +442,7 @@ DriverTable idle_driver_table() {
   table.event_destroy = &event_destroy_fn;
   table.event_record = &event_record_fn;
   table.event_record_fence = &event_record_fence_fn;
+  if (api().stream_wait_event != nullptr) table.stream_wait = &stream_wait_fn;
   table.event_query = &event_query_fn;
   table.event_synchronize = &event_synchronize_fn;
   table.run_free_callbacks = &run_free_callbacks_fn;

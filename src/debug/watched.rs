@@ -95,6 +95,19 @@ impl Driver for WatchedDriver {
         self.inner.event_record_fence(device, event, stream)
     }
 
+    fn orders_streams(&self) -> bool {
+        self.inner.orders_streams()
+    }
+
+    fn stream_wait(
+        &self,
+        device: DeviceId,
+        stream: StreamKey,
+        event: EventHandle,
+    ) -> DriverResult<()> {
+        self.inner.stream_wait(device, stream, event)
+    }
+
     fn event_query(&self, event: EventHandle) -> DriverResult<bool> {
         self.inner.event_query(event)
     }

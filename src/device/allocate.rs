@@ -66,6 +66,7 @@ impl DeviceAllocator {
         let whole = state.quick.size_of_block(request.size);
         if pool == PoolId::DEFAULT
             && context.is_none()
+            && !request.guest
             && let Some(addr) = state.take_kept(request.list, whole, request.size, bytes)
         {
             self.unlock(state);
@@ -132,7 +133,10 @@ impl DeviceAllocator {
                 .push("fixed segments, as the driver failed to map memory");
             let fixed = Request {
                 virtual_memory: false,
-                list: request.list.fixed(),
+                list: state
+                    .lists
+                    .of(request.pool, request.stream, request.small, false),
+                guest: false,
                 ..request
             };
             outcome = self.climb(&mut state, &fixed, &context, &mut attempt);
@@ -265,6 +269,11 @@ impl DeviceAllocator {
         // A block of this list that other streams still use, rather than many pages from elsewhere.
         if request.virtual_memory && !capturing && !skipped.has(Rung::AwaitedEvents) {
             await_blocks!(self.worth_waiting_for(state, request));
+        }
+        if self.share_blocks(state, request) {
+            attempt.tried.push("memory of other streams");
+            let shared = state.request(request.requested, self.pad, request.stream, request.pool);
+            return self.climb(state, &shared, context, attempt);
         }
         // A new segment.
         let collects = state.limit.is_some() && state.settings.garbage_collection_threshold > 0.0;

@@ -197,6 +197,7 @@ impl State {
             small,
             no_split: false,
             virtual_memory,
+            guest: false,
         };
         self.make_live(block, &request, None)
     }

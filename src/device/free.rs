@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::DeviceAllocator;
 use super::state::{BlockHandle, State};
-use crate::block::{BlockState, NO_USES, Place};
+use crate::block::{BlockState, GUEST, NO_USES, Place};
 use crate::driver::StreamToken;
 use crate::history::Context;
 use crate::ids::BlockId;
@@ -45,11 +45,16 @@ impl DeviceAllocator {
         id: BlockId,
         context: Option<Arc<Context>>,
     ) {
+        let shared = state.guests.shared.is_some() && state.arena[id].flags & GUEST != 0;
+        let guest = shared.then(|| state.stream_of(id));
         state.retire(id, context.as_ref());
         if state.arena[id].uses == NO_USES {
             state.complete_free(id, context.as_ref());
         } else {
             self.fence_or_defer(&mut state, id);
+        }
+        if let Some(stream) = guest {
+            self.mark_progress(&mut state, stream, 1);
         }
         self.unlock(state);
     }

@@ -105,12 +105,17 @@ impl DeviceAllocator {
         if !capturing {
             self.poll_fences(state);
         }
-        state.return_guests(|state, used| state.fences.passed(used));
+        state.return_guests(State::is_over_at_home);
         let missing = got.missing();
         self.unmap_donors(state, request, got)?;
+        // Idle pages of blocks that other streams have freed, which this list's waits for.
+        let stays = state.leaves_mappings(got.page_size);
+        if got.missing() > 0 && stays && state.is_shared(request) && self.order_home(state) {
+            self.unmap_donors(state, request, got)?;
+        }
         // Idle pages after a wait for the stream that used them.
         while got.missing() > 0 && !capturing && self.await_fence(state, got, request)? {
-            state.return_guests(|state, used| state.fences.passed(used));
+            state.return_guests(State::is_over_at_home);
             self.unmap_donors(state, request, got)?;
         }
         if !state.device_full {

@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 use super::DeviceAllocator;
 use super::alias::BuildMix;
+use super::returning::Returning;
 use super::state::{Request, State};
 use crate::block::{BlockState, GUEST};
 use crate::config::Rung;
 use crate::history::Context;
-use crate::ids::{BlockId, PoolId, StreamKey};
+use crate::ids::{BlockId, ListId, PoolId, StreamKey};
 use crate::page::LastUse;
 use crate::size::{MIN_BLOCK_SIZE, ROUND_LARGE};
 use crate::sync::MutexGuard;
@@ -44,9 +45,14 @@ const LOOKS: usize = 32;
 #[derive(Debug, Default)]
 pub(super) struct Guests {
     /// Live and pending ones, which have the flag [`GUEST`], and whose they are.
-    using: HashMap<BlockId, StreamKey, BuildMix>,
+    pub using: HashMap<BlockId, StreamKey, BuildMix>,
     /// Freed ones.
-    returning: Vec<(BlockId, LastUse)>,
+    pub returning: Returning,
+    /// The list that holds the large blocks of all streams: see [`shared`](super::shared).
+    pub shared: Option<ListId>,
+    /// Lists are shared as soon as two streams have large blocks, and streams wait for each other where memory would be
+    /// mapped: for tests.
+    pub share_eagerly: bool,
     /// Blocks are lent whenever memory would have to be mapped: for tests.
     eager: bool,
 }
@@ -68,25 +74,59 @@ impl State {
         let tick = self.tick;
         self.guests.using.remove(&id);
         self.arena[id].flags &= !GUEST;
-        self.arena[id].state = BlockState::Returning;
-        self.guests.returning.push((id, LastUse { stream, tick }));
+        self.put_returning(id, LastUse { stream, tick });
     }
 
-    /// Blocks whose last use `is_over` are free again.
-    pub(super) fn return_guests(&mut self, is_over: impl Fn(&Self, LastUse) -> bool) {
+    /// A block that is in no list is to return. It merges with neighbours that the same stream used last.
+    pub(super) fn put_returning(&mut self, mut id: BlockId, mut used: LastUse) {
+        let (prev, next) = (self.arena[id].prev, self.arena[id].next);
+        if let Some(other) = self.take_alike(next, used.stream) {
+            used.tick = used.tick.max(other.tick);
+            self.arena.merge_right(id, next);
+        }
+        if let Some(other) = self.take_alike(prev, used.stream) {
+            used.tick = used.tick.max(other.tick);
+            self.arena.merge_right(prev, id);
+            id = prev;
+        }
+        self.arena[id].state = BlockState::Returning;
+        self.guests.returning.insert(id, &self.arena[id], used);
+    }
+
+    /// Takes a block out of those to return, if it is one that the stream used last.
+    fn take_alike(&mut self, id: BlockId, stream: StreamKey) -> Option<LastUse> {
+        let used = self.guests.returning.last_use(id.some()?)?;
+        (used.stream == stream).then(|| self.take_from_returning(id))?
+    }
+
+    /// Takes a block out of those to return; it is in no list then.
+    pub(super) fn take_from_returning(&mut self, id: BlockId) -> Option<LastUse> {
+        let used = self.guests.returning.remove(id, &self.arena[id])?;
+        self.arena[id].state = BlockState::Pending;
+        Some(used)
+    }
+
+    /// Blocks whose last use `is_over` for their lists' streams are free again.
+    pub(super) fn return_guests(&mut self, is_over: impl Fn(&Self, StreamKey, LastUse) -> bool) {
         if self.guests.returning.is_empty() {
             return;
         }
-        let mut returning = std::mem::take(&mut self.guests.returning);
-        returning.retain(|&(id, used)| {
-            let over = is_over(self, used);
-            if over {
-                self.arena[id].state = BlockState::Pending;
+        let home = |id: BlockId| self.lists[self.arena[id].list].stream;
+        let returning = self.guests.returning.iter();
+        let mut over: Vec<(BlockId, LastUse)> = returning
+            .filter(|&(id, used)| is_over(self, home(id), used))
+            .collect();
+        // A stream may only wait for the last use on the device: its event that was recorded before that tells nothing
+        // of these blocks.
+        if over.iter().any(|(_, used)| !self.fences.passed(*used)) {
+            self.tick += 1;
+        }
+        over.sort_unstable_by_key(|(id, _)| *id);
+        for (id, _) in over {
+            if self.take_from_returning(id).is_some() {
                 self.return_to_list(id, self.arena[id].list);
             }
-            !over
-        });
-        self.guests.returning = returning;
+        }
     }
 
     /// Every guest is known, and nothing else is.
@@ -104,11 +144,12 @@ impl State {
             returning += usize::from(block.state == BlockState::Returning);
         }
         let known = &self.guests.returning;
-        let wrong = known
-            .iter()
-            .find(|(id, _)| self.arena[*id].state != BlockState::Returning);
-        if let Some((id, _)) = wrong {
+        let wrong = |&(id, _): &(BlockId, LastUse)| self.arena[id].state != BlockState::Returning;
+        if let Some((id, _)) = known.iter().find(wrong) {
             return Err(format!("block {id:?} is not to return"));
+        }
+        if !known.agrees(|id| &self.arena[id]) {
+            return Err("blocks to return have other sizes than noted".to_owned());
         }
         if (using, returning) != (self.guests.using.len(), known.len()) {
             return Err(format!(
@@ -122,7 +163,7 @@ impl State {
 
     /// The last uses of blocks that are to return.
     pub(super) fn returning(&self) -> impl Iterator<Item = LastUse> + '_ {
-        self.guests.returning.iter().map(|(_, used)| *used)
+        self.guests.returning.iter().map(|(_, used)| used)
     }
 
     /// Whether a request is to have a block of another stream rather than memory that moves.
@@ -163,42 +204,44 @@ impl State {
     }
 
     /// Whether a request may have blocks of other streams.
-    fn may_be_guest(&self, request: &Request) -> bool {
+    pub(super) fn may_be_guest(&self, request: &Request) -> bool {
         request.pool == PoolId::DEFAULT
             && self.settings.max_split_size == usize::MAX
             && !self.settings.skipped_rungs.has(Rung::LentBlocks)
     }
 
-    /// Hands the smallest block out again that the request's stream was the last to use.
-    fn take_returning(
+    /// The smallest block that the request's stream was the last to use and that is large enough.
+    pub(super) fn find_returning(&self, request: &Request) -> Option<BlockId> {
+        let align = self.settings.base_addr_aligned_size.max(1);
+        let aligned =
+            |id: &BlockId| request.size < ROUND_LARGE || self.arena[*id].addr.is_multiple_of(align);
+        let returning = &self.guests.returning;
+        let mut fit = returning.of_stream(request.stream, request.small, request.size);
+        fit.find(aligned)
+    }
+
+    /// Hands a block out again that is to return.
+    pub(super) fn take_returning(
         &mut self,
+        mut id: BlockId,
         request: &Request,
         context: &Option<Arc<Context>>,
-    ) -> Option<usize> {
-        let align = self.settings.base_addr_aligned_size.max(1);
-        let fits = |id: BlockId| {
-            let block = &self.arena[id];
-            block.size >= request.size
-                && block.list.is_small() == request.small
-                && (request.size < ROUND_LARGE || block.addr.is_multiple_of(align))
-        };
-        let returning = self.guests.returning.iter().enumerate();
-        let (at, _) = returning
-            .filter(|(_, (id, used))| used.stream == request.stream && fits(*id))
-            .min_by_key(|(_, (id, _))| self.arena[*id].size)?;
-        let (mut id, used) = self.guests.returning.swap_remove(at);
-        self.arena[id].state = BlockState::Pending;
+    ) -> usize {
+        let used = self.take_from_returning(id);
         if self.arena[id].size - request.size >= MIN_BLOCK_SIZE {
             let rest = id;
             id = self.split_front(rest, request.size);
-            self.arena[rest].state = BlockState::Returning;
-            self.guests.returning.push((rest, used));
+            if let Some(used) = used {
+                self.arena[rest].state = BlockState::Returning;
+                let block = &self.arena[rest];
+                self.guests.returning.insert(rest, block, used);
+            }
         }
-        Some(self.make_guest(id, request, context))
+        self.make_guest(id, request, context)
     }
 
     /// Takes part of a free block of another stream, or all of it, for a request.
-    fn lend_block(
+    pub(super) fn lend_block(
         &mut self,
         mut id: BlockId,
         request: &Request,
@@ -211,7 +254,7 @@ impl State {
     }
 
     /// Hands out a block that is in no list to another stream than its own.
-    fn make_guest(
+    pub(super) fn make_guest(
         &mut self,
         id: BlockId,
         request: &Request,
@@ -273,12 +316,12 @@ impl DeviceAllocator {
             return None;
         }
         if state.may_be_guest(request)
-            && let Some(addr) = state.take_returning(request, context)
+            && let Some(id) = state.find_returning(request)
         {
-            return Some(addr);
+            return Some(state.take_returning(id, request, context));
         }
         self.poll_fences(state);
-        state.return_guests(|state, used| state.fences.passed(used));
+        state.return_guests(State::is_over_at_home);
         if let Some(found) = state.find(request) {
             return Some(state.hand_out(found, request, context.clone()));
         }
@@ -300,7 +343,7 @@ impl DeviceAllocator {
         request: &Request,
         context: &Option<Arc<Context>>,
     ) -> Result<Option<usize>, ()> {
-        if !state.needs_guests(request) || self.in_capture(state) {
+        if state.is_shared(request) || !state.needs_guests(request) || self.in_capture(state) {
             return Ok(None);
         }
         self.poll_fences(state);

@@ -355,6 +355,7 @@ impl State {
             small: size <= SMALL_SIZE,
             no_split: false,
             virtual_memory: true,
+            guest: false,
         };
         let id = self.find(&request)?;
         Some(self.hand_out(id, &request, None))

@@ -89,9 +89,16 @@ impl DeviceAllocator {
         context: &Option<Arc<Context>>,
     ) -> Result<std::result::Result<usize, Refusal>> {
         self.refuse_asleep(state, request.pool)?;
-        if let Some(addr) = self.reuse_guests(state, request, context) {
+        if state.is_shared(request) {
+            if let Some(addr) = self.serve_shared(state, request, context) {
+                return Ok(Ok(addr));
+            }
+        } else if let Some(addr) = self.reuse_guests(state, request, context) {
             return Ok(Ok(addr));
         }
+        // Memory is mapped for the list's own stream; a guest waits for that one.
+        let (guest, home) = (request, state.at_home(request));
+        let request = &home;
         self.refuse_asleep(state, request.pool)?;
         let mut windows = self.find_windows(state, request);
         if windows.dense.is_none_or(|window| window.calls > 0) {
@@ -176,6 +183,10 @@ impl DeviceAllocator {
             None if !complete => Ok(Err(Refusal::Full)),
             None if !state.arena.holds_free(settled, window.start, window.size) => {
                 Ok(Err(Refusal::Full))
+            }
+            None if guest.guest => {
+                let served = self.serve_guest(state, settled, guest, context);
+                Ok(served.ok_or(Refusal::Full))
             }
             None => Ok(Ok(state.hand_out(settled, request, context.clone()))),
         }

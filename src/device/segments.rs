@@ -106,6 +106,7 @@ impl State {
             small: segment.small,
             no_split: false,
             virtual_memory: false,
+            guest: false,
         };
         self.add_segment(segment.addr, segment.size, &request, context);
         self.stats.num_device_alloc -= 1;

@@ -153,6 +153,8 @@ pub(super) struct Request {
     pub no_split: bool,
     /// Served from virtual segments.
     pub virtual_memory: bool,
+    /// Its list is another stream's.
+    pub guest: bool,
 }
 
 impl State {
@@ -226,7 +228,15 @@ impl State {
         // Where nobody asked for virtual segments, blocks that are never split are segments, which don't merge.
         let asked = self.settings.expandable_segments == ExpandableSegments::On;
         let virtual_memory = self.virtual_memory && (asked || !no_split);
-        let list = self.lists.of(pool, stream, small, virtual_memory);
+        let mut list = self.lists.of(pool, stream, small, virtual_memory);
+        if let Some(shared) = self.guests.shared
+            && pool == PoolId::DEFAULT
+            && !small
+            && virtual_memory
+        {
+            list = shared;
+        }
+        let guest = self.lists[list].stream != stream;
         Request {
             requested: bytes,
             size,
@@ -236,12 +246,16 @@ impl State {
             small,
             no_split,
             virtual_memory,
+            guest,
         }
     }
 
     /// The best free block for the request, still in its list.
     #[inline]
     pub fn find(&self, request: &Request) -> Option<BlockId> {
+        if request.guest {
+            return self.find_as_guest(request);
+        }
         let id = if request.virtual_memory {
             self.find_virtual(request)?
         } else {

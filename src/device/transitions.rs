@@ -19,6 +19,9 @@ impl State {
         request: &Request,
         context: Option<Arc<Context>>,
     ) -> usize {
+        if request.guest {
+            return self.hand_out_to_guest(id, request, &context);
+        }
         let list = self.arena[id].list;
         let lists = &mut self.lists[list];
         lists.free.remove(&mut self.arena, id);

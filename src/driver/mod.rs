@@ -94,6 +94,16 @@ pub trait Driver: Send + Sync {
         event: EventHandle,
         stream: StreamKey,
     ) -> DriverResult<()>;
+    /// Whether streams can wait for each other: see [`Self::stream_wait`].
+    fn orders_streams(&self) -> bool;
+    /// Makes work submitted to a stream from now on wait, on the device, for the last record of an event that
+    /// [`Self::event_record_fence`] recorded. Fails as unsupported where the stream can't be found.
+    fn stream_wait(
+        &self,
+        device: DeviceId,
+        stream: StreamKey,
+        event: EventHandle,
+    ) -> DriverResult<()>;
     /// Whether the last record has completed. Called under the device lock: must not block.
     fn event_query(&self, event: EventHandle) -> DriverResult<bool>;
     /// Waits for the last record.

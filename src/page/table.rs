@@ -122,6 +122,15 @@ impl PageTable {
         (0..self.slots.len()).filter_map(|page| Some((page, self.stale(page)?)))
     }
 
+    /// The mappings left behind count as used until `tick`.
+    pub fn stale_used_at(&mut self, tick: u64) {
+        for slot in &mut self.slots {
+            if let Slot::Stale(stale) = slot {
+                stale.tick = tick;
+            }
+        }
+    }
+
     /// Notes that `handle` backs a page, at which nothing is mapped.
     pub fn set(&mut self, page: usize, handle: PhysicalHandle) {
         if self.slots.len() <= page {

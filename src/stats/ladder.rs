@@ -41,11 +41,13 @@ pub struct Ladder {
     pub blocks_lent: u64,
     /// Waits for the event that fences a page's last use.
     pub fence_waits: u64,
+    /// Waits of a stream for another, on the device.
+    pub stream_waits: u64,
 }
 
 impl Ladder {
     /// Names and counts, in the order of the fields.
-    pub fn entries(&self) -> [(&'static str, u64); 18] {
+    pub fn entries(&self) -> [(&'static str, u64); 19] {
         [
             ("misses", self.misses),
             ("completed_events", self.completed_events),
@@ -65,6 +67,7 @@ impl Ladder {
             ("pages_revived", self.pages_revived),
             ("blocks_lent", self.blocks_lent),
             ("fence_waits", self.fence_waits),
+            ("stream_waits", self.stream_waits),
         ]
     }
 }

@@ -29,6 +29,8 @@ pub struct Fences {
     streams: Vec<StreamFences>,
     /// Everything freed up to this tick, on any stream, is out of use.
     all: u64,
+    /// Streams that wait for another on the device, and up to which tick what was freed on that one is over for them.
+    ordered: Vec<(StreamKey, LastUse)>,
 }
 
 impl Fences {
@@ -62,6 +64,45 @@ impl Fences {
     /// Whether a last use is over for everybody.
     pub fn passed(&self, used: LastUse) -> bool {
         used.tick <= self.completed(used.stream)
+    }
+
+    /// Whether a last use is over for work submitted to `stream` from now on: for everybody, because it was on that
+    /// stream itself, or since the stream waits for it.
+    pub fn is_over_for(&self, stream: StreamKey, used: LastUse) -> bool {
+        used.stream == stream || self.passed(used) || used.tick <= self.ordered(stream, used.stream)
+    }
+
+    /// Up to which tick what was freed on stream `on` is over for work on `waiter`, by its waits on the device.
+    pub fn ordered(&self, waiter: StreamKey, on: StreamKey) -> u64 {
+        let mut known = self.ordered.iter();
+        known
+            .find(|(of, used)| *of == waiter && used.stream == on)
+            .map_or(0, |(_, used)| used.tick)
+    }
+
+    /// `waiter` waits on the device for everything freed on a stream up to a tick.
+    pub fn order(&mut self, waiter: StreamKey, used: LastUse) {
+        let mut known = self.ordered.iter_mut();
+        match known.find(|(of, before)| *of == waiter && before.stream == used.stream) {
+            Some((_, before)) => before.tick = before.tick.max(used.tick),
+            None => self.ordered.push((waiter, used)),
+        }
+    }
+
+    /// Takes out the oldest outstanding event that covers a last use, and up to when it does.
+    pub fn take_covering(&mut self, used: LastUse) -> Option<(u64, EventHandle)> {
+        let outstanding = &mut self.of(used.stream).outstanding;
+        let at = outstanding
+            .iter()
+            .position(|(covers, _)| *covers >= used.tick)?;
+        outstanding.remove(at)
+    }
+
+    /// Puts an event back that was taken out.
+    pub fn put_back(&mut self, stream: StreamKey, covers: u64, event: EventHandle) {
+        let outstanding = &mut self.of(stream).outstanding;
+        let at = outstanding.partition_point(|(before, _)| *before <= covers);
+        outstanding.insert(at, (covers, event));
     }
 
     /// The latest tick that is noted of any stream.

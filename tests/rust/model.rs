@@ -108,6 +108,7 @@ fn run(config: &str, aliasing: bool, heavy: bool, ops: Vec<Op>) -> bool {
     if heavy {
         device.assume_heavy_traffic();
         device.lend_eagerly();
+        device.share_eagerly();
     }
     // Address → bytes asked for.
     let mut live: BTreeMap<usize, usize> = BTreeMap::new();

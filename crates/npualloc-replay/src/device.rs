@@ -199,6 +199,17 @@ impl Driver for SimDevice {
         })
     }
 
+    fn orders_streams(&self) -> bool {
+        true
+    }
+
+    fn stream_wait(&self, _: DeviceId, stream: StreamKey, event: EventHandle) -> DriverResult<()> {
+        let stream = self.streams[stream.0];
+        self.call("stream_wait", CallKind::WaitEvent, 0, |sim| {
+            sim.wait_event(stream, event.0 as u64)
+        })
+    }
+
     fn event_query(&self, event: EventHandle) -> DriverResult<bool> {
         self.call("event_query", CallKind::QueryEvent, 0, |sim| {
             sim.event_complete(event.0 as u64)

@@ -119,7 +119,10 @@ impl Round {
                 .for_each(|device| device.assume_heavy_traffic());
         }
         if random.below(4) == 0 {
-            registry.devices().for_each(|device| device.lend_eagerly());
+            registry.devices().for_each(|device| {
+                device.lend_eagerly();
+                device.share_eagerly();
+            });
         }
         let target = LIVE[random.below(LIVE.len())];
         // One round in eight wants more memory than there is, again and again.

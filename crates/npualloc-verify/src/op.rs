@@ -167,6 +167,8 @@ pub struct Setup {
     pub heavy: bool,
     /// Free blocks serve other streams from the beginning, not only where memory would have to move.
     pub lends: bool,
+    /// The large blocks of all streams come into one list as soon as two streams have some.
+    pub shares: bool,
     /// 1 to 3.
     pub devices: u8,
     /// Of each device, MiB.
@@ -217,6 +219,7 @@ impl Program {
             aliasing: flags & 1 != 0,
             heavy: flags & 2 != 0,
             lends: flags & 0x40 != 0,
+            shares: config & 0x80 != 0,
             devices: 1 + (flags >> 2 & 0xF) % 3,
             capacity: 64 + 4 * u16::from(capacity),
         };

@@ -102,8 +102,9 @@ impl Watched {
                 .iter()
                 .filter(|until| touched && !self.is_done(until))
             {
-                // Work of one stream is in order.
-                let ordered = until.0 == home && busy.home == home;
+                // Work of one stream is in order, and after what that stream waits for.
+                let ordered = until.0 == home && busy.home == home
+                    || until.0 != home && self.inner.runs_after(home, until.0, until.1);
                 assert!(
                     ordered,
                     "{addr:#x} was handed out on {home:?} while {:#x} is in use on {:?}",
@@ -230,6 +231,20 @@ impl Driver for Watched {
         stream: StreamKey,
     ) -> DriverResult<()> {
         self.inner.event_record_fence(device, event, stream)
+    }
+
+    fn orders_streams(&self) -> bool {
+        self.inner.orders_streams()
+    }
+
+    fn stream_wait(
+        &self,
+        device: DeviceId,
+        stream: StreamKey,
+        event: EventHandle,
+    ) -> DriverResult<()> {
+        self.waiting("stream_wait");
+        self.inner.stream_wait(device, stream, event)
     }
 
     fn event_query(&self, event: EventHandle) -> DriverResult<bool> {

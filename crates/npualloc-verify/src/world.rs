@@ -96,6 +96,9 @@ impl World {
                 .devices()
                 .for_each(|device| device.assume_heavy_traffic());
         }
+        if setup.shares {
+            registry.devices().for_each(|device| device.share_eagerly());
+        }
         if setup.lends {
             registry.devices().for_each(|device| device.lend_eagerly());
         }

@@ -12,6 +12,7 @@ fn on_one_device(config: u8, capacity: u16, ops: Vec<Op>) {
         aliasing: false,
         heavy: false,
         lends: false,
+        shares: false,
         devices: 1,
         capacity,
     };

@@ -25,6 +25,26 @@ impl FakeDriver {
         self.inner.lock().total_calls
     }
 
+    /// Whether what is submitted to `stream` from now on runs after the work of another up to `until`, by waits.
+    pub fn runs_after(&self, stream: StreamToken, on: StreamToken, until: u64) -> bool {
+        let inner = self.inner.lock();
+        let mut reached = vec![(stream, u64::MAX)];
+        let mut at = 0;
+        while let Some(&(stream, position)) = reached.get(at) {
+            if stream == on && position >= until && at > 0 {
+                return true;
+            }
+            let mut before = inner.waits.iter().filter(|wait| {
+                let next = (wait.on, wait.until);
+                wait.stream == stream && wait.position <= position && !reached.contains(&next)
+            });
+            let next: Vec<_> = before.by_ref().map(|wait| (wait.on, wait.until)).collect();
+            reached.extend(next);
+            at += 1;
+        }
+        false
+    }
+
     /// Driver allocations held on a device: count and bytes.
     pub fn held(&self, device: u32) -> (usize, usize) {
         let inner = self.inner.lock();

@@ -70,6 +70,9 @@ struct Inner {
     completed: HashMap<StreamToken, u64>,
     /// What each event waits for.
     events: HashMap<usize, Option<(StreamToken, u64)>>,
+    /// Waits of streams that may not be over: which of the work submitted to a stream it is, and what it waits for.
+    waits: Vec<Wait>,
+    waits_refused: bool,
     next_event: usize,
     calls: BTreeMap<&'static str, u64>,
     total_calls: u64,
@@ -83,6 +86,15 @@ struct Inner {
     afterwards: Option<Meanwhile>,
     /// How long calls take.
     times: HashMap<&'static str, Duration>,
+}
+
+/// Work of a stream that ends when another has come so far.
+#[derive(Debug, Clone, Copy)]
+struct Wait {
+    stream: StreamToken,
+    position: u64,
+    on: StreamToken,
+    until: u64,
 }
 
 /// What happens elsewhere while a call of a kind is under way.
@@ -157,6 +169,11 @@ impl FakeDriver {
         self.inner.lock().aliasing_refused = true;
     }
 
+    /// From now on no stream can be made to wait for another.
+    pub fn refuse_waits(&self) {
+        self.inner.lock().waits_refused = true;
+    }
+
     /// During the next call of a kind (the trait's method name) `happens` is called, once: what another
     /// thread does meanwhile. It may call the allocator, if that has released its lock for the call.
     pub fn meanwhile(&self, call: &'static str, happens: impl FnOnce() + Send + 'static) {
@@ -214,7 +231,7 @@ impl FakeDriver {
     pub fn finish(&self, stream: StreamToken) {
         let mut inner = self.inner.lock();
         let submitted = inner.submitted.get(&stream).copied().unwrap_or(0);
-        inner.completed.insert(stream, submitted);
+        inner.complete(stream, submitted);
     }
 
     fn enter(&self, call: &'static str) -> DriverResult<parking_lot::MutexGuard<'_, Inner>> {
@@ -241,6 +258,21 @@ impl FakeDriver {
                 Err(DriverError { call, code })
             }
             _ => Ok(inner),
+        }
+    }
+}
+
+impl Inner {
+    /// A stream has come so far, and so have those it waited for.
+    fn complete(&mut self, stream: StreamToken, position: u64) {
+        let completed = self.completed.entry(stream).or_default();
+        *completed = (*completed).max(position);
+        while let Some(at) = self.waits.iter().position(|wait| {
+            let reached = self.completed.get(&wait.stream).copied();
+            reached.unwrap_or(0) >= wait.position
+        }) {
+            let over = self.waits.swap_remove(at);
+            self.complete(over.on, over.until);
         }
     }
 }
@@ -292,6 +324,7 @@ impl Driver for FakeDriver {
     fn synchronize_device(&self, _device: DeviceId) -> DriverResult<()> {
         let mut inner = self.enter("synchronize_device")?;
         inner.completed = inner.submitted.clone();
+        inner.waits.clear();
         Ok(())
     }
 
@@ -341,6 +374,42 @@ impl Driver for FakeDriver {
         self.event_record(event, token)
     }
 
+    fn orders_streams(&self) -> bool {
+        !self.inner.lock().waits_refused
+    }
+
+    fn stream_wait(
+        &self,
+        device: DeviceId,
+        stream: StreamKey,
+        event: EventHandle,
+    ) -> DriverResult<()> {
+        let mut inner = self.enter("stream_wait")?;
+        if inner.unnamed.contains(&stream) {
+            return Err(DriverError {
+                call: "stream_wait",
+                code: UNSUPPORTED_CODE,
+            });
+        }
+        let stream = StreamToken {
+            id: stream.0 as i64,
+            device: device.0 as i32,
+            reserved: 0,
+        };
+        if let Some(Some((on, until))) = inner.events.get(&event.0).copied() {
+            let submitted = inner.submitted.entry(stream).or_default();
+            *submitted += 1;
+            let position = *submitted;
+            inner.waits.push(Wait {
+                stream,
+                position,
+                on,
+                until,
+            });
+        }
+        Ok(())
+    }
+
     fn event_query(&self, event: EventHandle) -> DriverResult<bool> {
         let inner = self.enter("event_query")?;
         Ok(match inner.events.get(&event.0) {
@@ -354,8 +423,7 @@ impl Driver for FakeDriver {
     fn event_synchronize(&self, event: EventHandle) -> DriverResult<()> {
         let mut inner = self.enter("event_synchronize")?;
         if let Some(Some((stream, position))) = inner.events.get(&event.0).copied() {
-            let completed = inner.completed.entry(stream).or_default();
-            *completed = (*completed).max(position);
+            inner.complete(stream, position);
         }
         Ok(())
     }
@@ -402,6 +470,7 @@ impl Contents for FakeDriver {
     fn settle(&self, _device: DeviceId) -> DriverResult<()> {
         let mut inner = self.enter("settle")?;
         inner.completed = inner.submitted.clone();
+        inner.waits.clear();
         Ok(())
     }
 

@@ -133,6 +133,19 @@ impl Driver for ForeignDriver {
         optional_call!(self.event_record_fence(device.0 as i32, event.0, stream.0))
     }
 
+    fn orders_streams(&self) -> bool {
+        self.table.stream_wait.is_some()
+    }
+
+    fn stream_wait(
+        &self,
+        device: DeviceId,
+        stream: StreamKey,
+        event: EventHandle,
+    ) -> DriverResult<()> {
+        optional_call!(self.stream_wait(device.0 as i32, stream.0, event.0))
+    }
+
     fn event_query(&self, event: EventHandle) -> DriverResult<bool> {
         let mut completed = 0;
         call!(self.event_query(event.0, &raw mut completed))?;

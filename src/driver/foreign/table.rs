@@ -35,6 +35,7 @@ pub struct DriverTable {
     pub pool_free: Option<unsafe extern "C" fn(User, i32, u64, u64, usize) -> i32>,
     pub context_drop: Option<unsafe extern "C" fn(User, usize)>,
     pub event_record_fence: Option<unsafe extern "C" fn(User, i32, usize, usize) -> i32>,
+    pub stream_wait: Option<unsafe extern "C" fn(User, i32, usize, usize) -> i32>,
     pub settle: Option<unsafe extern "C" fn(User, i32) -> i32>,
     pub fill: Option<unsafe extern "C" fn(User, i32, usize, usize, u8) -> i32>,
     pub read: Option<unsafe extern "C" fn(User, i32, usize, usize, *mut u8) -> i32>,
@@ -44,7 +45,7 @@ pub struct DriverTable {
 }
 
 // The C++ header asserts the same numbers.
-const _: () = assert!(size_of::<DriverTable>() == 30 * size_of::<usize>());
+const _: () = assert!(size_of::<DriverTable>() == 31 * size_of::<usize>());
 const _: () = assert!(size_of::<StreamToken>() == 16);
 
 // SAFETY: same layout as the C++ struct, trivially copyable on both sides.

@@ -82,14 +82,15 @@ fn nothing_is_lent_where_it_is_switched_off() {
     assert_eq!(lent(&device), 0);
 }
 
-/// Blocks lent to the second stream for two requests of `bytes` (one to ask how far the first has come, one to know) on a
+/// Where streams can't wait for each other: blocks lent to the second stream for two requests of `bytes` (one to ask how far the first has come, one to know) on a
 /// device that the first has filled with eleven blocks, of which it holds `left`.
 fn lent_when_full(alias: bool, left: usize, bytes: usize) -> u64 {
-    let (_, device) = if alias {
+    let (driver, device) = if alias {
         device_with(11 * 64 * MIB, "expandable_segments:True")
     } else {
         device_without_aliasing(11 * 64 * MIB)
     };
+    driver.refuse_waits();
     let mut blocks: Vec<usize> = (0..11).map(|_| allocate(&device, SIZE, S1)).collect();
     blocks.drain(left..).for_each(|addr| free(&device, addr));
     allocate(&device, bytes, S2);
@@ -114,7 +115,8 @@ fn a_full_device_lends_large_blocks_where_a_page_has_one_address() {
 fn a_small_request_gets_no_part_of_a_large_block_where_memory_may_get_short() {
     // Twelve GiB, of the device or for the process, are not twice what is needed.
     for (capacity, share) in [(12 * GIB, 1.0), (64 * GIB, 12.0 / 64.0)] {
-        let (_, device) = device_with(capacity, "expandable_segments:True");
+        let (driver, device) = device_with(capacity, "expandable_segments:True");
+        driver.refuse_waits();
         device.set_memory_fraction(share).expect("valid");
         let blocks: Vec<usize> = (0..8).map(|_| allocate(&device, GIB - 4096, S1)).collect();
         // Not one beside the other.

@@ -12,6 +12,7 @@ mod pools;
 mod prefetch;
 mod quick;
 mod records;
+mod shared;
 mod sleep;
 mod streams;
 mod traffic;

@@ -232,6 +232,7 @@ fn pages_move_within_a_stream_without_a_wait_where_aliasing_is_allowed() {
 #[test]
 fn pages_of_another_stream_are_waited_for_although_aliasing_is_allowed() {
     let (driver, device) = device_with(256 * MIB, "expandable_segments:True");
+    driver.refuse_waits();
     let a = device.allocate(200 * MIB, StreamKey(1)).expect("fits");
     driver.submit(token(1));
     device.deallocate(a);
@@ -283,7 +284,8 @@ fn memory_that_moves_comes_from_low_addresses_where_aliasing_is_allowed() {
 
 #[test]
 fn memory_that_moves_widens_the_hole_it_leaves() {
-    let (_, device) = device_without_aliasing(256 * MIB);
+    let (driver, device) = device_without_aliasing(256 * MIB);
+    driver.refuse_waits();
     let held = blocks(&device, &[32, 32, 64, 64, 64]);
     let other = |size: usize| {
         let addr = device.allocate(size * MIB - 4096, StreamKey(1));

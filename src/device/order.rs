@@ -1,0 +1,174 @@
+//! Streams that wait for others on the device, so that memory which one has freed serves another at once. Nobody waits on
+//! the host, and a wait costs about what recording an event does.
+
+use std::sync::Arc;
+
+use super::DeviceAllocator;
+use super::state::{Request, State};
+use crate::driver::UNSUPPORTED_CODE;
+use crate::history::Context;
+use crate::ids::{BlockId, StreamKey};
+use crate::page::LastUse;
+use crate::sync::MutexGuard;
+
+/// Waits for one request at the most, before memory moves for it.
+const MOST_WAITS: usize = 64;
+
+impl DeviceAllocator {
+    /// From now on the large blocks of all streams come into one list as soon as two have some: for tests.
+    #[doc(hidden)]
+    pub fn share_eagerly(&self) {
+        self.state.lock().guests.share_eagerly = true;
+    }
+
+    /// Makes work submitted to a stream from now on wait for a last use. False where that can't be: streams that a graph
+    /// may capture, those that the driver doesn't know, and where it fails, which does no harm: memory moves then.
+    fn order(&self, state: &mut MutexGuard<'_, State>, waiter: StreamKey, used: LastUse) -> bool {
+        if state.fences.is_over_for(waiter, used) {
+            return true;
+        }
+        let blind = state.fences.is_blind(used.stream) || state.fences.is_blind(waiter);
+        if state.captures > 0 || blind {
+            return false;
+        }
+        let mut covering = state.fences.take_covering(used);
+        if covering.is_none() && self.record_fence(state, used.stream).is_ok() {
+            covering = state.fences.take_covering(used);
+        }
+        // Without one another thread waits for it.
+        let Some((covers, event)) = covering else {
+            return false;
+        };
+        let waits = MutexGuard::unlocked(state, || self.driver.stream_wait(self.id, waiter, event));
+        state.fences.put_back(used.stream, covers, event);
+        match waits {
+            Ok(()) => {
+                state.ladder.stream_waits += 1;
+                let tick = covers;
+                state.fences.order(waiter, LastUse { tick, ..used });
+                true
+            }
+            Err(error) => {
+                if error.code == UNSUPPORTED_CODE {
+                    state.fences.set_blind(waiter);
+                }
+                false
+            }
+        }
+    }
+
+    /// Puts the large blocks of all streams into one list, where that saves moving memory. False where nothing changed.
+    pub(super) fn share_blocks(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        request: &Request,
+    ) -> bool {
+        if !state.should_share(request) || !self.driver.orders_streams() {
+            return false;
+        }
+        let Some((home, others)) = state.lists_to_share() else {
+            return false;
+        };
+        let waiter = state.lists[home].stream;
+        for &other in &others {
+            let (stream, tick) = (state.lists[other].stream, state.tick);
+            if !self.order(state, waiter, LastUse { stream, tick }) {
+                return false;
+            }
+        }
+        // The lock was released.
+        let still =
+            state.should_share(request) && state.lists_to_share() == Some((home, others.clone()));
+        still && state.share_lists(home, &others)
+    }
+
+    /// Serves a request from the blocks of all streams where memory would have to move otherwise: streams wait for each
+    /// other instead.
+    pub(super) fn serve_shared(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        request: &Request,
+        context: &Option<Arc<Context>>,
+    ) -> Option<usize> {
+        let home = state.lists[request.list].stream;
+        self.poll_fences(state);
+        state.return_guests(State::is_over_at_home);
+        let moves = state.guests.share_eagerly || state.moves_memory(request);
+        if moves {
+            // Before a hole is cut that is larger than need be.
+            self.order_home(state);
+        }
+        for _ in 0..MOST_WAITS {
+            if let Some(id) = state.find(request) {
+                return Some(state.hand_out(id, request, context.clone()));
+            }
+            if !moves {
+                break;
+            }
+            let Some((waiter, used)) = state.wait_for_request(request) else {
+                break;
+            };
+            if !self.order(state, waiter, used) {
+                break;
+            }
+            if waiter == home {
+                state.return_guests(State::is_over_at_home);
+            }
+        }
+        None
+    }
+
+    /// Hands a free block to a guest, which waits for its last use; another one if that is gone by then.
+    pub(super) fn serve_guest(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        id: BlockId,
+        request: &Request,
+        context: &Option<Arc<Context>>,
+    ) -> Option<usize> {
+        let (addr, used) = (state.arena[id].addr, state.last_use(id));
+        if self.order(state, request.stream, used) && state.is_still(id, addr, request) {
+            return Some(state.hand_out(id, request, context.clone()));
+        }
+        self.serve_shared(state, request, context)
+    }
+
+    /// The home waits for what others have freed, so that it can be gathered. False where there is nothing of the kind.
+    pub(super) fn order_home(&self, state: &mut MutexGuard<'_, State>) -> bool {
+        let shared = state.guests.shared;
+        let Some(home) = shared.map(|list| state.lists[list].stream) else {
+            return false;
+        };
+        let mut ordered = false;
+        for _ in 0..MOST_WAITS {
+            let returning = state.returning();
+            let Some(used) = returning.min_by_key(|used| used.tick) else {
+                break;
+            };
+            if !self.order(state, home, used) {
+                break;
+            }
+            state.return_guests(State::is_over_at_home);
+            ordered = true;
+        }
+        ordered
+    }
+
+    /// Records an event behind what streams have freed, so that others need not wait for more than that.
+    pub(super) fn mark_progress(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        stream: StreamKey,
+        step: u64,
+    ) {
+        let may = !self.is_exiting()
+            && state.captures == 0
+            && !state.fences.is_blind(stream)
+            && state.fences.has_room(stream)
+            && state.fences.recorded(stream) + step <= state.tick;
+        if may {
+            // A failure does no harm: who needs it records one.
+            let _ = self.record_fence(state, stream);
+        }
+    }
+}
