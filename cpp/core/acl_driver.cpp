@@ -200,7 +200,7 @@ DriverTable AclDriver::table() const noexcept {
   table.event_destroy = &event_destroy_fn;
   table.event_record = &event_record_fn;
   table.event_record_fence = &event_record_fence_fn;
-  if (api.stream_wait_event != nullptr) table.stream_wait = &stream_wait_fn;
+  if (api_->stream_wait_event != nullptr) table.stream_wait = &stream_wait_fn;
   table.event_query = &event_query_fn;
   table.event_synchronize = &event_synchronize_fn;
   table.run_free_callbacks = &run_free_callbacks_fn;

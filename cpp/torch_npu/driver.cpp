@@ -61,8 +61,8 @@ std::int32_t while_up(Call call) noexcept {
 c10::DeviceIndex index(std::int32_t device) { return static_cast<c10::DeviceIndex>(device); }
 void* pointer(std::uintptr_t addr) { return reinterpret_cast<void*>(addr); }
 
-// torch_npu makes the runtime's event when it is recorded first, so what it is for can be said until
-// then: fences are events that streams can wait for.
+// torch_npu makes the runtime's event when it is recorded first, so what it is for can be said
+// until then: fences are events that streams can wait for.
 class Event {
  public:
   c10_npu::NPUEvent* operator->() { return event_.get(); }

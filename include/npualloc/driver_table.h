@@ -97,8 +97,8 @@ struct DriverTable {
   int32_t (*event_record_fence)(void* user, int32_t device, uintptr_t event, uintptr_t stream);
   /// Makes what is submitted to a stream (named as in an allocation) from now on wait, on the
   /// device, for the latest record of an event that `event_record_fence` recorded. A later record
-  /// changes nothing about it. Called without any allocator lock; must not wait. Null: streams never
-  /// wait for each other, and memory of virtual segments moves instead.
+  /// changes nothing about it. Called without any allocator lock; must not wait. Null: streams
+  /// never wait for each other, and memory of virtual segments moves instead.
   int32_t (*stream_wait)(void* user, int32_t device, uintptr_t stream, uintptr_t event);
 
   /// For the debug mode (AllocatorOptions::debug) only, called without any allocator lock. One of

@@ -172,3 +172,86 @@ impl DeviceAllocator {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Settings;
+    use crate::driver::StreamToken;
+    use crate::driver::fake::FakeDriver;
+    use crate::ids::DeviceId;
+
+    const MIB: usize = 1 << 20;
+    const HOME: StreamKey = StreamKey(1);
+    const OTHER: StreamKey = StreamKey(2);
+
+    #[test]
+    fn an_event_from_before_the_wait_tells_nothing_of_what_is_waited_for() {
+        let driver = Arc::new(FakeDriver::new(1 << 30));
+        let settings = Settings::parse("expandable_segments:True").expect("valid");
+        let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32);
+        let device = Arc::new(device.expect("device"));
+        let allocate = |size: usize, stream| device.allocate(size * MIB - 4096, stream);
+        allocate(128, HOME).expect("fits");
+        let freed = allocate(64, OTHER).expect("fits");
+        driver.submit(StreamToken {
+            id: 2,
+            device: 0,
+            reserved: 0,
+        });
+        device.share_eagerly();
+        assert!(device.deallocate(freed));
+        // Another thread records an event on the home just before that is made to wait.
+        let thread = device.clone();
+        driver.meanwhile("stream_wait", move || {
+            let mut state = thread.state.lock();
+            thread.record_fence(&mut state, HOME).expect("recorded");
+        });
+        // A part of it.
+        assert_eq!(allocate(8, HOME).expect("fits"), freed);
+        let mut state = device.state.lock();
+        assert!(state.guests.shared.is_some());
+        device.poll_fences(&mut state);
+        let list = state.guests.shared.map(|list| &state.lists[list]);
+        let mut free = list
+            .into_iter()
+            .flat_map(|list| list.free.iter(&state.arena));
+        let rest = freed + 8 * MIB - 4096 + 512;
+        let block = free.find(|&id| state.arena[id].addr.abs_diff(rest) < MIB);
+        let used = state.last_use(block.expect("free for the home"));
+        assert!(!state.fences.passed(used));
+        assert!(state.fences.is_over_for(HOME, used));
+    }
+
+    #[test]
+    fn mappings_left_behind_count_as_used_until_the_lists_are_joined() {
+        let driver = Arc::new(FakeDriver::new(512 * MIB));
+        let settings = Settings::parse("expandable_segments:True").expect("valid");
+        let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
+        let allocate = |size: usize, stream| device.allocate(size * MIB - 4096, stream);
+        // Two holes, neither of which is large enough.
+        let blocks = [32; 5].map(|size| allocate(size, OTHER).expect("fits"));
+        allocate(192, HOME).expect("fits");
+        device.set_memory_fraction(352.0 / 512.0).expect("valid");
+        assert!(device.deallocate(blocks[1]) && device.deallocate(blocks[3]));
+        allocate(48, OTHER).expect("their pages");
+        let left = |state: &State| -> Vec<u64> {
+            let pages = state.segments.iter().filter_map(|(_, s)| s.pages.as_ref());
+            pages
+                .flat_map(|p| p.stale_pages())
+                .map(|(_, stale)| stale.tick)
+                .collect()
+        };
+        let before = left(&device.state.lock());
+        assert!(!before.is_empty());
+        device.share_eagerly();
+        allocate(300, HOME).expect_err("there is no more");
+        let state = device.state.lock();
+        assert!(state.guests.shared.is_some());
+        assert!(
+            left(&state)
+                .iter()
+                .all(|&tick| before.iter().all(|&old| old < tick))
+        );
+    }
+}

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <stdexcept>
 
 #include "cann_sim.h"
@@ -132,6 +133,36 @@ TEST_F(AclDriverTest, WaitsForWorkOfOtherStreams) {
   EXPECT_EQ(allocator->allocate(0, 1000), ptr);
   allocator->deallocate(ptr);
   allocator->deallocate(other);
+}
+
+TEST_F(AclDriverTest, StreamsWaitForEachOther) {
+  const auto set_kernel_time = find<int (*)(std::uint64_t)>("cannSimSetKernelTime");
+  const auto launch = find<int (*)(const void*, std::uint32_t, void*, std::uint32_t, void*, void*)>(
+      "rtKernelLaunch");
+  if (set_kernel_time == nullptr || launch == nullptr) {
+    GTEST_SKIP() << "needs work of a known length, which only the simulated runtime can launch";
+  }
+  const auto create_stream = find<int (*)(void**)>("aclrtCreateStream");
+  const auto synchronize = find<int (*)(void*)>("aclrtSynchronizeStream");
+  std::array<void*, 2> streams{};
+  for (void*& stream : streams) ASSERT_EQ(create_stream(&stream), 0);
+  ASSERT_EQ(set_kernel_time(3'600'000'000'000), 0);
+  ASSERT_EQ(launch(nullptr, 1, nullptr, 0, nullptr, streams[0]), 0);
+
+  const npualloc::DriverTable table = driver->table();
+  ASSERT_NE(table.stream_wait, nullptr);
+  const auto name = [&](int stream) { return reinterpret_cast<std::uintptr_t>(streams[stream]); };
+  std::uintptr_t event = 0;
+  ASSERT_EQ(table.event_create(table.user, 0, &event), 0);
+  ASSERT_EQ(table.event_record_fence(table.user, 0, event, name(0)), 0);
+  ASSERT_EQ(table.stream_wait(table.user, 0, name(1), event), 0);
+  std::int32_t completed = 1;
+  ASSERT_EQ(table.event_query(table.user, event, &completed), 0);
+  EXPECT_EQ(completed, 0) << "the host waited";
+  ASSERT_EQ(synchronize(streams[1]), 0);
+  ASSERT_EQ(table.event_query(table.user, event, &completed), 0);
+  EXPECT_EQ(completed, 1) << "the second stream did not wait";
+  EXPECT_EQ(table.event_destroy(table.user, event), 0);
 }
 
 TEST_F(AclDriverTest, MapsVirtualMemory) {

@@ -180,6 +180,26 @@ def moved():
     }
 
 
+def taken_in_turns():
+    """Two streams have most of the device by turns, while the other one's work is still under way."""
+    side = torch.npu.Stream()
+    main = torch.npu.current_stream()
+    kept = allocate(300 * MIB)
+    counted = ["aclrtSynchronizeDevice", "aclrtSynchronizeEvent", "aclrtMapMem", "aclrtUnmapMem",
+               "aclrtStreamWaitEvent"]
+    waits = []
+    for turn in range(12):
+        before = [calls(name) for name in counted]
+        with torch.npu.stream(side if turn % 2 else main):
+            tensor = allocate(600 * MIB)
+            tensor.fill_(turn)
+            torch.npu.current_stream().query()
+            del tensor
+        waits.append([calls(name) - old for name, old in zip(counted, before, strict=True)])
+    del kept
+    return {"turns": waits, "retries": stats()["num_alloc_retries"]}
+
+
 def moved_by_name():
     """As above, from streams that were never any thread's current one."""
     probe = Probe()

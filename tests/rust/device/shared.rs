@@ -30,16 +30,15 @@ fn free(device: &DeviceAllocator, addr: usize) {
 }
 
 /// A process that holds all it may: the first stream has three blocks and has freed a fourth, with work under way on it; the second
-/// has one, in a range of its own.
-fn full(aliasing: bool) -> (Arc<FakeDriver>, DeviceAllocator, [usize; 4]) {
+/// has the fifth, in a range of its own.
+fn full(aliasing: bool) -> (Arc<FakeDriver>, DeviceAllocator, [usize; 5]) {
     let (driver, device) = if aliasing {
         device_with(6 * 64 * MIB, "expandable_segments:True")
     } else {
         device_without_aliasing(6 * 64 * MIB)
     };
     device.set_memory_fraction(5.0 / 6.0).expect("valid");
-    let blocks = [0; 4].map(|_| allocate(&device, SIZE, S1));
-    allocate(&device, SIZE, S2);
+    let blocks = [S1, S1, S1, S1, S2].map(|stream| allocate(&device, SIZE, stream));
     driver.submit(token(1));
     free(&device, blocks[3]);
     (driver, device, blocks)
@@ -166,4 +165,23 @@ fn a_pool_of_its_own_keeps_its_blocks() {
         .expect("memory of the default pool moves");
     device.check_consistency().expect("consistent");
     assert!(!blocks.contains(&addr));
+}
+
+#[test]
+fn a_block_freed_while_the_lists_are_joined_is_waited_for() {
+    let (driver, device) = device_with(6 * 64 * MIB, "expandable_segments:True");
+    device.set_memory_fraction(5.0 / 6.0).expect("valid");
+    let blocks = [S1, S1, S1, S2, S2].map(|stream| allocate(&device, SIZE, stream));
+    free(&device, blocks[3]);
+    let device = Arc::new(device);
+    // Once the first stream has been made to wait for the second.
+    let (other, submitted) = (device.clone(), driver.clone());
+    driver.meanwhile("stream_wait", move || {
+        submitted.submit(token(2));
+        assert!(other.deallocate(blocks[4]));
+    });
+    let taken = [0; 2].map(|_| allocate(&device, SIZE, S1));
+    assert!(taken.contains(&blocks[3]) && taken.contains(&blocks[4]));
+    let (work, _) = driver.progress(token(2));
+    assert!(driver.runs_after(token(1), token(2), work));
 }
