@@ -8,7 +8,7 @@ use crate::ids::StreamKey;
 use crate::sync::MutexGuard;
 
 /// Frees between two fences that are recorded ahead.
-const FENCE_STEP: u64 = 32;
+pub(super) const FENCE_STEP: u64 = 32;
 
 impl DeviceAllocator {
     /// Waits until everything freed on a stream up to `tick` is out of use.

@@ -131,6 +131,12 @@ impl State {
 
     /// Every guest is known, and nothing else is.
     pub(super) fn check_guests(&self) -> Result<(), String> {
+        if let Some(home) = self.guests.shared {
+            let mut others = self.others_to_share(home);
+            if let Some((id, _)) = others.next() {
+                return Err(format!("list {id:?} has blocks beside the shared one"));
+            }
+        }
         let (mut using, mut returning) = (0, 0);
         for (id, block) in self.arena.iter() {
             let guest = block.flags & GUEST != 0;

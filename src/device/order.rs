@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::DeviceAllocator;
+use super::fencing::FENCE_STEP;
 use super::state::{Request, State};
 use crate::driver::UNSUPPORTED_CODE;
 use crate::history::Context;
@@ -91,6 +92,9 @@ impl DeviceAllocator {
         context: &Option<Arc<Context>>,
     ) -> Option<usize> {
         let home = state.lists[request.list].stream;
+        if request.guest {
+            self.mark_progress(state, home, FENCE_STEP);
+        }
         self.poll_fences(state);
         state.return_guests(State::is_over_at_home);
         let moves = state.guests.share_eagerly || state.moves_memory(request);

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use super::state::{Request, State};
+use super::target::MIN_SLACK;
 use crate::block::{BlockState, GUEST};
 use crate::config::ExpandableSegments;
 use crate::history::Context;
@@ -19,7 +20,8 @@ use crate::pool::FreeList;
 const LOOKS: usize = 32;
 /// A block whose last use is over is preferred, unless it exceeds the smallest that fits by more than this part of it.
 const FIT: usize = 4;
-/// While the device is not full, streams take turns once pages that come to this part of what is held have moved.
+/// While the device is not full, streams take turns once pages that come to this part of what is held have moved, and to
+/// [`MIN_SLACK`].
 const OFTEN: usize = 32;
 
 impl State {
@@ -159,7 +161,7 @@ impl State {
             && self.captures == 0
             && self.busy == 0
             && self.may_be_guest(request);
-        let often = asked && self.moved > self.reserved() / OFTEN;
+        let often = asked && self.moved > (self.reserved() / OFTEN).max(MIN_SLACK);
         let helps = self.guests.share_eagerly
             || (self.is_full(request) || often) && self.moves_memory(request);
         may && helps && self.others_could_serve(request)
@@ -173,7 +175,10 @@ impl State {
     }
 
     /// The lists of large blocks beside one.
-    fn others_to_share(&self, but: ListId) -> impl Iterator<Item = (ListId, &FreeList)> + '_ {
+    pub(super) fn others_to_share(
+        &self,
+        but: ListId,
+    ) -> impl Iterator<Item = (ListId, &FreeList)> + '_ {
         self.lists.iter().filter(move |(id, list)| {
             *id != but
                 && id.is_virtual()

@@ -25,7 +25,7 @@ const NEAR: usize = 8;
 /// four calls, a new one two, and saves little.
 const SMALL_SHARE: usize = 256;
 /// The least such excess, bytes: in a small working set moving pages would cost more than it saves.
-const MIN_SLACK: usize = 256 << 20;
+pub(super) const MIN_SLACK: usize = 256 << 20;
 
 impl State {
     /// Bytes that may be obtained from the driver before idle memory is to be reused.
