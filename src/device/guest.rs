@@ -45,7 +45,11 @@ const LOOKS: usize = 32;
 #[derive(Debug, Default)]
 pub(super) struct Guests {
     /// Live and pending ones, which have the flag [`GUEST`], and whose they are.
-    pub using: HashMap<BlockId, StreamKey, BuildMix>,
+    using: HashMap<BlockId, StreamKey, BuildMix>,
+    /// Bytes in these.
+    bytes: usize,
+    /// The most bytes that were in such blocks at once.
+    pub most: usize,
     /// Freed ones.
     pub returning: Returning,
     /// The list that holds the large blocks of all streams: see [`shared`](super::shared).
@@ -72,9 +76,25 @@ impl State {
     pub(super) fn begin_return(&mut self, id: BlockId) {
         let stream = self.stream_of(id);
         let tick = self.tick;
-        self.guests.using.remove(&id);
-        self.arena[id].flags &= !GUEST;
+        self.forget_guest(id);
         self.put_returning(id, LastUse { stream, tick });
+    }
+
+    /// A block that is live or pending is another stream's than its list's.
+    pub(super) fn note_guest(&mut self, id: BlockId, stream: StreamKey) {
+        self.arena[id].flags |= GUEST;
+        if self.guests.using.insert(id, stream).is_none() {
+            self.guests.bytes += self.arena[id].size;
+            self.guests.most = self.guests.most.max(self.guests.bytes);
+        }
+    }
+
+    /// It no longer is.
+    pub(super) fn forget_guest(&mut self, id: BlockId) {
+        self.arena[id].flags &= !GUEST;
+        if self.guests.using.remove(&id).is_some() {
+            self.guests.bytes -= self.arena[id].size;
+        }
     }
 
     /// A block that is in no list is to return. It merges with neighbours that the same stream used last.
@@ -137,7 +157,7 @@ impl State {
                 return Err(format!("list {id:?} has blocks beside the shared one"));
             }
         }
-        let (mut using, mut returning) = (0, 0);
+        let (mut using, mut bytes, mut returning) = (0, 0, 0);
         for (id, block) in self.arena.iter() {
             let guest = block.flags & GUEST != 0;
             if guest && !matches!(block.state, BlockState::Live | BlockState::Pending) {
@@ -147,7 +167,14 @@ impl State {
                 return Err(format!("nobody knows whose guest block {id:?} is"));
             }
             using += usize::from(guest);
+            bytes += if guest { block.size } else { 0 };
             returning += usize::from(block.state == BlockState::Returning);
+        }
+        if bytes != self.guests.bytes {
+            return Err(format!(
+                "{bytes} bytes in guests, {} counted",
+                self.guests.bytes
+            ));
         }
         let known = &self.guests.returning;
         let wrong = |&(id, _): &(BlockId, LastUse)| self.arena[id].state != BlockState::Returning;
@@ -266,8 +293,7 @@ impl State {
         request: &Request,
         context: &Option<Arc<Context>>,
     ) -> usize {
-        self.arena[id].flags |= GUEST;
-        self.guests.using.insert(id, request.stream);
+        self.note_guest(id, request.stream);
         self.ladder.blocks_lent += 1;
         self.make_live(id, request, context.clone())
     }

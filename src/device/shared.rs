@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::state::{Request, State};
 use super::target::MIN_SLACK;
-use crate::block::{BlockState, GUEST};
+use crate::block::BlockState;
 use crate::config::ExpandableSegments;
 use crate::history::Context;
 use crate::ids::{BlockId, ListId, PoolId, StreamKey};
@@ -269,11 +269,9 @@ impl State {
             BlockState::Live | BlockState::Pending => {
                 let user = self.stream_of(id);
                 if user == at_home {
-                    self.guests.using.remove(&id);
-                    self.arena[id].flags &= !GUEST;
+                    self.forget_guest(id);
                 } else {
-                    self.guests.using.insert(id, user);
-                    self.arena[id].flags |= GUEST;
+                    self.note_guest(id, user);
                 }
                 self.arena[id].list = home;
             }

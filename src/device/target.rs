@@ -6,9 +6,9 @@ use crate::config::ExpandableSegments;
 /// By how much memory held may exceed what was ever needed at once before idle pages are reused instead
 /// of asking for more: this part of it (about 3 %).
 const SLACK: usize = 34;
-/// The same once the large blocks of all streams are in one list (7 %): what streams free in turns leaves holes of many
-/// sizes. Four recorded programs of several streams make 33, 84, 0 and 155 driver calls once this much is held; with the
-/// usual 3 % 3,451, 67, 223 and 4,022.
+/// The same once the large blocks of all streams are in one list (7 %), but no more than what other streams than the
+/// list's own had at once: what streams free in turns leaves holes of many sizes. Four recorded programs of several streams
+/// make 33, 84, 0 and 155 driver calls once this much is held; with the usual 3 % 3,451, 67, 223 and 4,022.
 const SHARED_SLACK: usize = 14;
 /// The same where virtual segments were not asked for: programs that are content with what fixed segments hold
 /// get by with fewer driver calls (an eighth more).
@@ -53,17 +53,16 @@ impl State {
     /// Bytes to be held at the most, where so many are needed, as long as the device has them.
     pub(super) fn target(&self, needed: usize) -> usize {
         let asked = self.settings.expandable_segments == ExpandableSegments::On;
-        let slack = if asked && !self.is_near(needed) {
-            if self.guests.shared.is_some() {
-                SHARED_SLACK
-            } else {
-                SLACK
-            }
+        let slack = if !asked || self.is_near(needed) {
+            needed / UNASKED_SLACK
+        } else if self.guests.shared.is_some() {
+            let turns = self.guests.most.min(needed / SHARED_SLACK);
+            turns.max(needed / SLACK)
         } else {
-            UNASKED_SLACK
+            needed / SLACK
         };
         let credit = if asked { 0 } else { self.moved / CREDIT };
-        needed + (needed / slack).max(MIN_SLACK) + credit
+        needed + slack.max(MIN_SLACK) + credit
     }
 
     /// Whether so much comes close to all the memory there is.
@@ -100,5 +99,29 @@ impl State {
     pub(super) fn room_under_limit(&self) -> usize {
         self.limit
             .map_or(usize::MAX, |limit| limit.saturating_sub(self.held()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Settings;
+    use crate::ids::ListId;
+
+    const GIB: usize = 1 << 30;
+
+    #[test]
+    fn streams_that_take_turns_may_hold_as_much_more_as_they_had_of_each_others() {
+        let settings = Settings::parse("expandable_segments:True").expect("valid");
+        let mut state = State::new(settings);
+        state.total = 64 * GIB;
+        let beyond = |state: &State| state.target(28 * GIB) - 28 * GIB;
+        let usual = beyond(&state);
+        assert_eq!(usual, 28 * GIB / 34);
+        state.guests.shared = Some(ListId(3));
+        for (most, expected) in [(0, usual), (GIB, GIB), (5 * GIB, 2 * GIB)] {
+            state.guests.most = most;
+            assert_eq!(beyond(&state), expected);
+        }
     }
 }
