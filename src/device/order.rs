@@ -91,10 +91,22 @@ impl DeviceAllocator {
         request: &Request,
         context: &Option<Arc<Context>>,
     ) -> Option<usize> {
-        let home = state.lists[request.list].stream;
+        let served = self.order_and_serve(state, request, context);
         if request.guest {
+            // So that what guests need next is not waited for together with all that comes until then.
+            let home = state.lists[request.list].stream;
             self.mark_progress(state, home, FENCE_STEP);
         }
+        served
+    }
+
+    fn order_and_serve(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        request: &Request,
+        context: &Option<Arc<Context>>,
+    ) -> Option<usize> {
+        let home = state.lists[request.list].stream;
         self.poll_fences(state);
         state.return_guests(State::is_over_at_home);
         let moves = state.guests.share_eagerly || state.moves_memory(request);

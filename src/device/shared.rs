@@ -20,9 +20,6 @@ use crate::pool::FreeList;
 const LOOKS: usize = 32;
 /// A block whose last use is over is preferred, unless it exceeds the smallest that fits by more than this part of it.
 const FIT: usize = 4;
-/// While the device is not full, streams take turns once pages that come to this part of what is held have moved, and to
-/// [`MIN_SLACK`].
-const OFTEN: usize = 32;
 
 impl State {
     /// Whether a request is served from the blocks of all streams.
@@ -161,7 +158,7 @@ impl State {
             && self.captures == 0
             && self.busy == 0
             && self.may_be_guest(request);
-        let often = asked && self.moved > (self.reserved() / OFTEN).max(MIN_SLACK);
+        let often = asked && self.moved > MIN_SLACK;
         let helps = self.guests.share_eagerly
             || (self.is_full(request) || often) && self.moves_memory(request);
         may && helps && self.others_could_serve(request)
