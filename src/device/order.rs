@@ -151,14 +151,15 @@ impl DeviceAllocator {
 
     /// The home waits for what others have freed, so that it can be gathered. False where there is nothing of the kind.
     pub(super) fn order_home(&self, state: &mut MutexGuard<'_, State>) -> bool {
-        let shared = state.guests.shared;
-        let Some(home) = shared.map(|list| state.lists[list].stream) else {
+        let Some(list) = state.guests.shared else {
             return false;
         };
+        let home = state.lists[list].stream;
         let mut ordered = false;
         for _ in 0..MOST_WAITS {
-            let returning = state.returning();
-            let Some(used) = returning.min_by_key(|used| used.tick) else {
+            let returning = state.guests.returning.iter();
+            let mine = returning.filter(|(id, _)| state.arena[*id].list == list);
+            let Some(used) = mine.map(|(_, used)| used).min_by_key(|used| used.tick) else {
                 break;
             };
             if !self.order(state, home, used) {
