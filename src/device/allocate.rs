@@ -247,6 +247,13 @@ impl DeviceAllocator {
                     }
                     self.await_block(state, stream, block)?;
                     try_cache!(awaited_events);
+                    // A guest's block is not in the list yet.
+                    if state.is_shared(request)
+                        && let Some(addr) = self.serve_shared(state, request, context)
+                    {
+                        state.ladder.awaited_events += 1;
+                        return Ok(Ok(addr));
+                    }
                 }
             };
         }

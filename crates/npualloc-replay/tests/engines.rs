@@ -108,7 +108,8 @@ fn no_engine_unmaps_or_frees_memory_under_work() {
 #[test]
 fn memory_of_one_stream_serves_another() {
     let trace = two_streams();
-    let capacity = trace.peak_live + trace.peak_live / 10;
+    // Twelve blocks, each of which may leave most of a page of 10 MiB.
+    let capacity = trace.peak_live + trace.peak_live / 6;
     let tight = run(&trace, "expandable_segments:True", capacity, Alias::Refuse);
     assert_eq!(tight.out_of_memory_at, None);
     assert_eq!((tight.device_syncs, tight.hazards), (0, 0));
