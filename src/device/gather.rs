@@ -105,7 +105,7 @@ impl DeviceAllocator {
         if !capturing {
             self.poll_fences(state);
         }
-        state.return_guests(State::is_over_at_home);
+        state.return_guests();
         let missing = got.missing();
         self.unmap_donors(state, request, got)?;
         // Idle pages of blocks that other streams have freed, which this list's waits for.
@@ -115,7 +115,7 @@ impl DeviceAllocator {
         }
         // Idle pages after a wait for the stream that used them.
         while got.missing() > 0 && !capturing && self.await_fence(state, got, request)? {
-            state.return_guests(State::is_over_at_home);
+            state.return_guests();
             self.unmap_donors(state, request, got)?;
         }
         if !state.device_full {

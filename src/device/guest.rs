@@ -45,9 +45,9 @@ const LOOKS: usize = 32;
 #[derive(Debug, Default)]
 pub(super) struct Guests {
     /// Live and pending ones, which have the flag [`GUEST`], and whose they are.
-    using: HashMap<BlockId, StreamKey, BuildMix>,
+    pub using: HashMap<BlockId, StreamKey, BuildMix>,
     /// Bytes in these.
-    bytes: usize,
+    pub bytes: usize,
     /// The most bytes that were in such blocks at once.
     pub most: usize,
     /// Freed ones.
@@ -126,15 +126,15 @@ impl State {
         Some(used)
     }
 
-    /// Blocks whose last use `is_over` for their lists' streams are free again.
-    pub(super) fn return_guests(&mut self, is_over: impl Fn(&Self, StreamKey, LastUse) -> bool) {
+    /// Blocks whose last use is over for their lists' streams are free again.
+    pub(super) fn return_guests(&mut self) {
         if self.guests.returning.is_empty() {
             return;
         }
         let home = |id: BlockId| self.lists[self.arena[id].list].stream;
         let returning = self.guests.returning.iter();
         let mut over: Vec<(BlockId, LastUse)> = returning
-            .filter(|&(id, used)| is_over(self, home(id), used))
+            .filter(|&(id, used)| self.fences.is_over_for(home(id), used))
             .collect();
         // A stream may only wait for the last use on the device: its event that was recorded before that tells nothing
         // of these blocks.
@@ -147,51 +147,6 @@ impl State {
                 self.return_to_list(id, self.arena[id].list);
             }
         }
-    }
-
-    /// Every guest is known, and nothing else is.
-    pub(super) fn check_guests(&self) -> Result<(), String> {
-        if let Some(home) = self.guests.shared {
-            let mut others = self.others_to_share(home);
-            if let Some((id, _)) = others.next() {
-                return Err(format!("list {id:?} has blocks beside the shared one"));
-            }
-        }
-        let (mut using, mut bytes, mut returning) = (0, 0, 0);
-        for (id, block) in self.arena.iter() {
-            let guest = block.flags & GUEST != 0;
-            if guest && !matches!(block.state, BlockState::Live | BlockState::Pending) {
-                return Err(format!("guest {id:?} is {:?}", block.state));
-            }
-            if guest && !self.guests.using.contains_key(&id) {
-                return Err(format!("nobody knows whose guest block {id:?} is"));
-            }
-            using += usize::from(guest);
-            bytes += if guest { block.size } else { 0 };
-            returning += usize::from(block.state == BlockState::Returning);
-        }
-        if bytes != self.guests.bytes {
-            return Err(format!(
-                "{bytes} bytes in guests, {} counted",
-                self.guests.bytes
-            ));
-        }
-        let known = &self.guests.returning;
-        let wrong = |&(id, _): &(BlockId, LastUse)| self.arena[id].state != BlockState::Returning;
-        if let Some((id, _)) = known.iter().find(wrong) {
-            return Err(format!("block {id:?} is not to return"));
-        }
-        if !known.agrees(|id| &self.arena[id]) {
-            return Err("blocks to return have other sizes than noted".to_owned());
-        }
-        if (using, returning) != (self.guests.using.len(), known.len()) {
-            return Err(format!(
-                "{using} guests and {returning} blocks to return, {} and {} counted",
-                self.guests.using.len(),
-                known.len()
-            ));
-        }
-        Ok(())
     }
 
     /// The last uses of blocks that are to return.
@@ -353,7 +308,7 @@ impl DeviceAllocator {
             return Some(state.take_returning(id, request, context));
         }
         self.poll_fences(state);
-        state.return_guests(State::is_over_at_home);
+        state.return_guests();
         if let Some(found) = state.find(request) {
             return Some(state.hand_out(found, request, context.clone()));
         }

@@ -6,6 +6,7 @@ mod alias;
 mod allocate;
 mod bounce;
 mod check;
+mod check_guests;
 mod check_pages;
 mod checkpoint;
 mod damage;

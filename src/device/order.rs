@@ -108,7 +108,7 @@ impl DeviceAllocator {
     ) -> Option<usize> {
         let home = state.lists[request.list].stream;
         self.poll_fences(state);
-        state.return_guests(State::is_over_at_home);
+        state.return_guests();
         let moves = state.guests.share_eagerly || state.moves_memory(request);
         if moves {
             // Before a hole is cut that is larger than need be.
@@ -128,7 +128,7 @@ impl DeviceAllocator {
                 break;
             }
             if waiter == home {
-                state.return_guests(State::is_over_at_home);
+                state.return_guests();
             }
         }
         None
@@ -165,7 +165,7 @@ impl DeviceAllocator {
             if !self.order(state, home, used) {
                 break;
             }
-            state.return_guests(State::is_over_at_home);
+            state.return_guests();
             ordered = true;
         }
         ordered

@@ -12,9 +12,10 @@ use super::target::MIN_SLACK;
 use crate::block::BlockState;
 use crate::config::ExpandableSegments;
 use crate::history::Context;
-use crate::ids::{BlockId, ListId, PoolId, StreamKey};
+use crate::ids::{BlockId, ListId, PoolId, SegmentId, StreamKey};
 use crate::page::LastUse;
 use crate::pool::FreeList;
+use crate::segment::Segment;
 
 /// Free blocks of the home that a guest looks at, the smallest that fit.
 const LOOKS: usize = 32;
@@ -34,11 +35,6 @@ impl State {
             guest: false,
             ..*request
         }
-    }
-
-    /// Whether a last use is over for a list's own stream.
-    pub(super) fn is_over_at_home(&self, home: StreamKey, used: LastUse) -> bool {
-        self.fences.is_over_for(home, used)
     }
 
     /// The last use of a free block, or of one that is to return.
@@ -207,27 +203,21 @@ impl State {
     /// mapping was left behind since.
     pub(super) fn share_lists(&mut self, home: ListId, others: &[ListId]) -> bool {
         let at_home = self.lists[home].stream;
-        let is_other = |list: ListId| others.contains(&list);
-        let mine = |state: &Self, segment: &crate::segment::Segment| {
-            is_other(state.arena[segment.first].list)
-        };
-        let late = self.segments.iter().any(|(_, segment)| {
+        let theirs =
+            |(_, segment): &(SegmentId, &Segment)| others.contains(&self.arena[segment.first].list);
+        let segments: Vec<(SegmentId, &Segment)> = self.segments.iter().filter(theirs).collect();
+        let late = segments.iter().any(|(_, segment)| {
             let upto = self.fences.ordered(at_home, segment.stream);
             let mut stale = segment.pages.iter().flat_map(|pages| pages.stale_pages());
-            mine(self, segment) && stale.any(|(_, stale)| stale.tick > upto)
+            stale.any(|(_, stale)| stale.tick > upto)
         });
         if late {
             return false;
         }
+        let segments: Vec<SegmentId> = segments.into_iter().map(|(id, _)| id).collect();
         // Later than every event of the home's that was recorded before it waited.
         self.tick += 1;
         let tick = self.tick;
-        let segments: Vec<_> = self
-            .segments
-            .iter()
-            .filter(|(_, segment)| mine(self, segment))
-            .map(|(id, _)| id)
-            .collect();
         for id in segments {
             if let Some(segment) = self.segments.get_mut(id) {
                 segment.stream = at_home;
@@ -239,7 +229,7 @@ impl State {
         let blocks: Vec<BlockId> = self
             .arena
             .iter()
-            .filter(|(_, block)| is_other(block.list))
+            .filter(|(_, block)| others.contains(&block.list))
             .map(|(id, _)| id)
             .collect();
         for id in blocks {

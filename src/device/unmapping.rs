@@ -23,7 +23,7 @@ impl DeviceAllocator {
         tick: u64,
         releasable: impl Fn(&State, PoolId) -> bool,
     ) -> Result<usize> {
-        state.return_guests(|_, _, used| used.tick <= tick);
+        state.return_guests();
         let mut candidates: Vec<(u64, usize, BlockId)> = Vec::new();
         for (_, list) in state.lists.iter().filter(|(id, _)| id.is_virtual()) {
             if !releasable(state, list.pool) || state.is_asleep(list.pool) {

@@ -109,22 +109,36 @@ TEST_F(AclDriverTest, FailsWithTheCapacityOfTheDevice) {
   }
 }
 
-TEST_F(AclDriverTest, WaitsForWorkOfOtherStreams) {
-  const auto set_kernel_time = find<int (*)(std::uint64_t)>("cannSimSetKernelTime");
-  const auto launch = find<int (*)(const void*, std::uint32_t, void*, std::uint32_t, void*, void*)>(
-      "rtKernelLaunch");
-  if (set_kernel_time == nullptr || launch == nullptr) {
-    GTEST_SKIP() << "needs work of a known length, which only the simulated runtime can launch";
+// With two streams, and work of an hour for them: far more than the calls take.
+class AclDriverWorkTest : public AclDriverTest {
+ protected:
+  void SetUp() override {
+    AclDriverTest::SetUp();
+    if (IsSkipped()) return;
+    const auto set_kernel_time = find<int (*)(std::uint64_t)>("cannSimSetKernelTime");
+    launch = find<decltype(launch)>("rtKernelLaunch");
+    if (set_kernel_time == nullptr || launch == nullptr) {
+      GTEST_SKIP() << "needs work of a known length, which only the simulated runtime can launch";
+    }
+    ASSERT_EQ(set_kernel_time(3'600'000'000'000), 0);
+    const auto create_stream = find<int (*)(void**)>("aclrtCreateStream");
+    for (void*& stream : streams) ASSERT_EQ(create_stream(&stream), 0);
+    synchronize = find<decltype(synchronize)>("aclrtSynchronizeStream");
   }
-  const auto create_stream = find<int (*)(void**)>("aclrtCreateStream");
-  const auto synchronize = find<int (*)(void*)>("aclrtSynchronizeStream");
-  void* stream = nullptr;
-  ASSERT_EQ(create_stream(&stream), 0);
-  // An hour of virtual time: far more than the calls below take.
-  ASSERT_EQ(set_kernel_time(3'600'000'000'000), 0);
 
+  void submit(void* stream) { ASSERT_EQ(launch(nullptr, 1, nullptr, 0, nullptr, stream), 0); }
+
+  std::array<void*, 2> streams{};
+  int (*synchronize)(void*) = nullptr;
+
+ private:
+  int (*launch)(const void*, std::uint32_t, void*, std::uint32_t, void*, void*) = nullptr;
+};
+
+TEST_F(AclDriverWorkTest, WaitsForWorkOfOtherStreams) {
+  void* const stream = streams[0];
   void* ptr = allocator->allocate(0, 1000);
-  ASSERT_EQ(launch(nullptr, 1, nullptr, 0, nullptr, stream), 0);
+  submit(stream);
   allocator->record_stream(ptr, AclDriver::stream_token(stream, 0));
   allocator->deallocate(ptr);
   void* other = allocator->allocate(0, 1000);
@@ -135,20 +149,8 @@ TEST_F(AclDriverTest, WaitsForWorkOfOtherStreams) {
   allocator->deallocate(other);
 }
 
-TEST_F(AclDriverTest, StreamsWaitForEachOther) {
-  const auto set_kernel_time = find<int (*)(std::uint64_t)>("cannSimSetKernelTime");
-  const auto launch = find<int (*)(const void*, std::uint32_t, void*, std::uint32_t, void*, void*)>(
-      "rtKernelLaunch");
-  if (set_kernel_time == nullptr || launch == nullptr) {
-    GTEST_SKIP() << "needs work of a known length, which only the simulated runtime can launch";
-  }
-  const auto create_stream = find<int (*)(void**)>("aclrtCreateStream");
-  const auto synchronize = find<int (*)(void*)>("aclrtSynchronizeStream");
-  std::array<void*, 2> streams{};
-  for (void*& stream : streams) ASSERT_EQ(create_stream(&stream), 0);
-  ASSERT_EQ(set_kernel_time(3'600'000'000'000), 0);
-  ASSERT_EQ(launch(nullptr, 1, nullptr, 0, nullptr, streams[0]), 0);
-
+TEST_F(AclDriverWorkTest, StreamsWaitForEachOther) {
+  submit(streams[0]);
   const npualloc::DriverTable table = driver->table();
   ASSERT_NE(table.stream_wait, nullptr);
   const auto name = [&](int stream) { return reinterpret_cast<std::uintptr_t>(streams[stream]); };

@@ -263,6 +263,24 @@ impl FakeDriver {
 }
 
 impl Inner {
+    /// The token of a stream that the driver can name. A stream has one number here, however it is named.
+    fn token(
+        &self,
+        call: &'static str,
+        device: DeviceId,
+        stream: StreamKey,
+    ) -> DriverResult<StreamToken> {
+        if self.unnamed.contains(&stream) {
+            let code = UNSUPPORTED_CODE;
+            return Err(DriverError { call, code });
+        }
+        Ok(StreamToken {
+            id: stream.0 as i64,
+            device: device.0 as i32,
+            reserved: 0,
+        })
+    }
+
     /// A stream has come so far, and so have those it waited for.
     fn complete(&mut self, stream: StreamToken, position: u64) {
         let completed = self.completed.entry(stream).or_default();
@@ -359,18 +377,9 @@ impl Driver for FakeDriver {
         event: EventHandle,
         stream: StreamKey,
     ) -> DriverResult<()> {
-        if self.inner.lock().unnamed.contains(&stream) {
-            return Err(DriverError {
-                call: "event_record_fence",
-                code: UNSUPPORTED_CODE,
-            });
-        }
-        // A stream has one number here, however it is named.
-        let token = StreamToken {
-            id: stream.0 as i64,
-            device: device.0 as i32,
-            reserved: 0,
-        };
+        let inner = self.inner.lock();
+        let token = inner.token("event_record_fence", device, stream)?;
+        drop(inner);
         self.event_record(event, token)
     }
 
@@ -385,17 +394,7 @@ impl Driver for FakeDriver {
         event: EventHandle,
     ) -> DriverResult<()> {
         let mut inner = self.enter("stream_wait")?;
-        if inner.unnamed.contains(&stream) {
-            return Err(DriverError {
-                call: "stream_wait",
-                code: UNSUPPORTED_CODE,
-            });
-        }
-        let stream = StreamToken {
-            id: stream.0 as i64,
-            device: device.0 as i32,
-            reserved: 0,
-        };
+        let stream = inner.token("stream_wait", device, stream)?;
         if let Some(Some((on, until))) = inner.events.get(&event.0).copied() {
             let submitted = inner.submitted.entry(stream).or_default();
             *submitted += 1;

@@ -3,31 +3,6 @@
 use crate::*;
 use npualloc::config::SkippedRungs;
 
-const S1: StreamKey = StreamKey(1);
-const S2: StreamKey = StreamKey(2);
-/// A size whose blocks consist of whole pages, with the padding.
-const SIZE: usize = 64 * MIB - 4096;
-
-/// The stream of a key, as an event names it.
-fn token(stream: i64) -> StreamToken {
-    StreamToken {
-        id: stream,
-        device: 0,
-        reserved: 0,
-    }
-}
-
-fn allocate(device: &DeviceAllocator, bytes: usize, stream: StreamKey) -> usize {
-    let addr = device.allocate(bytes, stream).expect("fits");
-    device.check_consistency().expect("consistent");
-    addr
-}
-
-fn free(device: &DeviceAllocator, addr: usize) {
-    assert!(device.deallocate(addr));
-    device.check_consistency().expect("consistent");
-}
-
 /// Blocks lent so far.
 fn lent(device: &DeviceAllocator) -> u64 {
     device.ladder().blocks_lent

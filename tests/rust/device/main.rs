@@ -31,11 +31,37 @@ use npualloc::ids::{DeviceId, MempoolId, StreamKey};
 const MIB: usize = 1 << 20;
 const GIB: usize = 1 << 30;
 const S0: StreamKey = StreamKey(0);
+const S1: StreamKey = StreamKey(1);
+const S2: StreamKey = StreamKey(2);
+/// A size whose blocks consist of whole pages, with the padding.
+const SIZE: usize = 64 * MIB - 4096;
 const SIDE: StreamToken = StreamToken {
     id: 7,
     device: 0,
     reserved: 0,
 };
+
+/// The stream of a key, as an event names it.
+fn token(stream: i64) -> StreamToken {
+    StreamToken {
+        id: stream,
+        device: 0,
+        reserved: 0,
+    }
+}
+
+/// Serves a request, and checks the state.
+fn allocate(device: &DeviceAllocator, bytes: usize, stream: StreamKey) -> usize {
+    let addr = device.allocate(bytes, stream).expect("fits");
+    device.check_consistency().expect("consistent");
+    addr
+}
+
+/// Frees a block, and checks the state.
+fn free(device: &DeviceAllocator, addr: usize) {
+    assert!(device.deallocate(addr));
+    device.check_consistency().expect("consistent");
+}
 
 fn device_with(capacity: usize, config: &str) -> (Arc<FakeDriver>, DeviceAllocator) {
     let driver = Arc::new(FakeDriver::new(capacity));

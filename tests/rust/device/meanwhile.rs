@@ -4,14 +4,6 @@ use npualloc::driver::PhysicalHandle;
 
 use crate::*;
 
-fn token(stream: i64) -> StreamToken {
-    StreamToken {
-        id: stream,
-        device: 0,
-        reserved: 0,
-    }
-}
-
 /// Blocks of `sizes` MiB less the padding, on stream 0.
 fn blocks(device: &DeviceAllocator, sizes: &[usize]) -> Vec<usize> {
     sizes

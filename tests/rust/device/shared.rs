@@ -4,31 +4,6 @@ use crate::*;
 use npualloc::config::SkippedRungs;
 use npualloc::error::AllocError;
 
-const S1: StreamKey = StreamKey(1);
-const S2: StreamKey = StreamKey(2);
-/// A size whose blocks consist of whole pages, with the padding.
-const SIZE: usize = 64 * MIB - 4096;
-
-/// The stream of a key, as an event names it.
-fn token(stream: i64) -> StreamToken {
-    StreamToken {
-        id: stream,
-        device: 0,
-        reserved: 0,
-    }
-}
-
-fn allocate(device: &DeviceAllocator, bytes: usize, stream: StreamKey) -> usize {
-    let addr = device.allocate(bytes, stream).expect("fits");
-    device.check_consistency().expect("consistent");
-    addr
-}
-
-fn free(device: &DeviceAllocator, addr: usize) {
-    assert!(device.deallocate(addr));
-    device.check_consistency().expect("consistent");
-}
-
 /// A process that holds all it may: the first stream has three blocks and has freed a fourth, with work under way on it; the second
 /// has the fifth, in a range of its own.
 fn full(aliasing: bool) -> (Arc<FakeDriver>, DeviceAllocator, [usize; 5]) {

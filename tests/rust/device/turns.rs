@@ -3,8 +3,6 @@
 use crate::*;
 use npualloc::config::SkippedRungs;
 
-const S1: StreamKey = StreamKey(1);
-const S2: StreamKey = StreamKey(2);
 const BLOCKS: usize = 8;
 const SIZE: usize = 512 * MIB - 4096;
 

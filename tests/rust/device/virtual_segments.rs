@@ -2,15 +2,6 @@
 
 use crate::*;
 
-/// The stream of a key, as an event names it.
-fn token(stream: i64) -> StreamToken {
-    StreamToken {
-        id: stream,
-        device: 0,
-        reserved: 0,
-    }
-}
-
 #[test]
 fn pages_of_a_gibibyte_are_of_the_page_type_asked_for() {
     for (config, huge) in [("large_segment_size_mb:1024", 0), ("page_size:1g", 1)] {
