@@ -102,7 +102,7 @@ impl Snapshot {
                 active_size: segment.active_size,
                 stream: segment.stream.0,
                 is_large: segment.large,
-                is_expandable: segment.expandable,
+                is_expandable: segment.page_size.is_some(),
                 pool: segment.pool.into(),
                 first_block: first_block - block_count,
                 block_count,

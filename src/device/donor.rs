@@ -113,7 +113,8 @@ mod tests {
     #[test]
     fn holes_are_widened_first_where_every_page_counts() {
         let driver = Arc::new(FakeDriver::new(512 * MIB));
-        let settings = Settings::parse("expandable_segments:True").expect("valid");
+        let mut settings = Settings::parse("expandable_segments:True").expect("valid");
+        settings.segment_size = 8 * MIB;
         let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
         let stream = StreamKey(0);
         let blocks = [0; 4].map(|_| device.allocate(16 * MIB - 4096, stream).expect("fits"));

@@ -62,7 +62,8 @@ mod tests {
     #[test]
     fn what_cannot_move_counts_as_needed_on_a_full_device_from_then_on() {
         let driver = Arc::new(FakeDriver::new(64 * MIB));
-        let settings = Settings::parse("expandable_segments:True").expect("valid");
+        let mut settings = Settings::parse("expandable_segments:True").expect("valid");
+        settings.segment_size = 8 * MIB;
         let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
         let allocate = |bytes| device.allocate(bytes, StreamKey(0)).expect("fits");
         // Six pages of 8 MiB under two blocks. Of the first one's two are whole; what is left beside the second can't

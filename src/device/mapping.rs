@@ -13,23 +13,12 @@ use crate::driver::{DriverError, DriverResult, PhysicalHandle, StreamToken, UNSU
 use crate::error::Result;
 use crate::history::{Action, Context};
 use crate::ids::{BlockId, MempoolId};
-use crate::size::{PAGE_1G, SMALL_SEGMENT};
 use crate::sync::MutexGuard;
 
 /// The most one reservation may span (a limit of the runtime).
 const MAX_RESERVATION: usize = 128 << 30;
 /// Ranges that a list may reserve for moved memory; addresses are shared with other users of the device.
 const MAX_RANGES: usize = 8;
-/// Size of the pages under large blocks, bytes. A driver call deals with one page: larger ones make fewer
-/// calls, smaller ones leave less memory that can't be moved. Measured on recorded traces: with 8 MiB the
-/// smallest capacity that is enough is 0.3–1.0 % above what is live; with windows chosen by address alone it
-/// was 0.2–1.2 % with 2 MiB and 0.4–2.0 % with 20 MiB, the stock allocator's.
-const LARGE_PAGE: usize = 8 << 20;
-/// The same where a page has one address: moving it takes two calls instead of one, so that fewer are worth more. On the
-/// same traces 20 % fewer calls than with 8 MiB, and up to 0.5 % more memory needed; with 12 and 16 MiB still fewer, but
-/// on the serving trace more time, for a call's grows with the page.
-const LARGE_PAGE_AT_ONE_ADDRESS: usize = 10 << 20;
-
 impl DeviceAllocator {
     /// Serves a request by mapping memory behind or between the blocks of a virtual segment.
     pub(super) fn grow_virtual(
@@ -111,12 +100,14 @@ impl DeviceAllocator {
                 }
             }
         }
-        if windows.dense.is_none() {
-            if !self.reserve_surely(state, request)? {
-                return Ok(Err(Refusal::Full));
-            }
+        if windows.dense.is_none_or(|window| window.other_pages) {
+            // Where there are no more addresses, those with pages of the other size do.
+            let reserved = self.reserve_surely(state, request);
             self.refuse_asleep(state, request.pool)?;
             windows = self.find_windows(state, request);
+            if windows.dense.is_none() && !reserved? {
+                return Ok(Err(Refusal::Full));
+            }
         }
         let Some(mut window) = windows.dense else {
             return Ok(Err(Refusal::Full));
@@ -124,8 +115,9 @@ impl DeviceAllocator {
         // Memory that is to be moved goes where the block can grow later.
         if state.device_full && window.calls > 0 {
             window = windows.moved.unwrap_or(window);
-            let whole = window.size / state.page_size(request.small);
+            let whole = window.size / state.page_size(request);
             if !window.apart
+                && !window.other_pages
                 && window.pages * 2 > whole
                 && state.lists[request.list].ranges < MAX_RANGES
             {
@@ -237,7 +229,7 @@ impl DeviceAllocator {
         };
         // The size of a page depends on it.
         self.probe_mapping(state);
-        let page_size = state.page_size(request.small);
+        let page_size = state.page_size(request);
         let least = request.size.next_multiple_of(page_size);
         if least > MAX_RESERVATION {
             return Ok(false);
@@ -273,24 +265,6 @@ impl DeviceAllocator {
 }
 
 impl State {
-    /// Size of the pages of a new virtual segment, unless configured: 2 MiB under small blocks.
-    fn page_size(&self, small: bool) -> usize {
-        let settings = &self.settings;
-        if small {
-            SMALL_SEGMENT
-        } else if settings.page_size_1g {
-            PAGE_1G
-        } else if settings.large_segment_size != crate::size::LARGE_SEGMENT {
-            settings.large_segment_size
-        } else if settings.segment_size > 0 {
-            settings.segment_size
-        } else if self.aliasing == Some(false) {
-            LARGE_PAGE_AT_ONE_ADDRESS
-        } else {
-            LARGE_PAGE
-        }
-    }
-
     fn note_mapped(
         &mut self,
         busy: BlockId,

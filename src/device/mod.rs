@@ -26,6 +26,7 @@ mod hot;
 mod info;
 mod mapping;
 mod order;
+mod page_size;
 mod pools;
 mod prefetch;
 mod probe;

@@ -7,6 +7,7 @@ use super::state::State;
 use crate::block::BlockState;
 use crate::history::{Action, Context, TraceEntry};
 use crate::ids::{BlockId, MempoolId, SegmentId, StreamKey};
+use crate::page::PageTable;
 
 /// A block in a snapshot. Sizes in bytes.
 #[derive(Debug, Clone)]
@@ -40,8 +41,8 @@ pub struct SegmentInfo {
     pub stream: StreamKey,
     /// Large pool.
     pub large: bool,
-    /// Virtual segment.
-    pub expandable: bool,
+    /// Size of its pages; `None` for a fixed segment.
+    pub page_size: Option<usize>,
     /// Its pool.
     pub pool: MempoolId,
     /// Its blocks, left to right.
@@ -106,7 +107,7 @@ impl State {
                     active_size: 0,
                     stream,
                     large: !segment.small,
-                    expandable: segment.pages.is_some(),
+                    page_size: segment.pages.as_ref().map(PageTable::page_size),
                     pool: self.pools.id_of(segment.pool),
                     blocks: Vec::new(),
                     context: self.history.segments.get(&id).cloned(),

@@ -33,6 +33,8 @@ pub(super) struct Window {
     pub calls: usize,
     /// Unmapped addresses are left on both sides.
     pub apart: bool,
+    /// Its pages have another size than such a request's.
+    pub other_pages: bool,
 }
 
 /// What a window is good for.
@@ -65,7 +67,8 @@ struct Part {
 }
 
 impl State {
-    /// The windows for a request that need the fewest pages; the lowest of equal ones.
+    /// The windows for a request that need the fewest pages, in ranges with pages of its size if there are any; the
+    /// lowest of equal ones.
     /// Pages where a mapping was left behind can be used if `waits` for their last use are possible.
     pub(super) fn find_windows(
         &self,
@@ -87,24 +90,32 @@ impl State {
         };
         let mut windows = Windows::default();
         let mut run = Vec::new();
-        let mut done = 0;
-        for (&addr, &id) in &self.lists[request.list].unmapped {
-            if addr < done {
-                continue;
+        for other_pages in [false, true] {
+            let mut done = 0;
+            for (&addr, &id) in &self.lists[request.list].unmapped {
+                let suits = self.pages_of(id).map(|pages| self.suits(pages, request));
+                if addr < done || suits == Some(other_pages) {
+                    continue;
+                }
+                self.collect_run(id, &mut run);
+                done = run.last().map_or(addr, |part: &Part| part.end);
+                let better = |window: &Window, best: Option<Window>| {
+                    best.is_none_or(|best| key(window) < key(&best))
+                };
+                let offer = &mut |window, purpose| {
+                    if purpose != Purpose::Apart && better(&window, windows.dense) {
+                        windows.dense = Some(window);
+                    }
+                    if purpose != Purpose::Dense && better(&window, windows.moved) {
+                        windows.moved = Some(window);
+                    }
+                };
+                self.windows_of(&run, request, (reachable, waits), offer);
             }
-            self.collect_run(id, &mut run);
-            done = run.last().map_or(addr, |part: &Part| part.end);
-            let better = |window: &Window, best: Option<Window>| {
-                best.is_none_or(|best| key(window) < key(&best))
-            };
-            self.windows_of(&run, request, (reachable, waits), &mut |window, purpose| {
-                if purpose != Purpose::Apart && better(&window, windows.dense) {
-                    windows.dense = Some(window);
-                }
-                if purpose != Purpose::Dense && better(&window, windows.moved) {
-                    windows.moved = Some(window);
-                }
-            });
+            // Ranges with other pages do where no addresses are left.
+            if windows.dense.is_some() {
+                break;
+            }
         }
         windows
     }
@@ -143,6 +154,7 @@ impl State {
         let Some(pages) = run.first().and_then(|part| self.pages_of(part.id)) else {
             return;
         };
+        let other_pages = !self.suits(pages, request);
         let page = pages.page_size();
         let base = pages.addr_of(0);
         let page_start = |addr: usize| base + (addr - base) / page * page;
@@ -211,6 +223,7 @@ impl State {
                 pages: missing,
                 calls,
                 apart: purpose == Purpose::Apart,
+                other_pages,
             };
             offer(window, purpose);
         };

@@ -16,7 +16,10 @@ fn driver() -> Arc<FakeDriver> {
 
 fn kinds(device: &DeviceAllocator) -> Vec<bool> {
     let segments = device.snapshot(MempoolId::DEFAULT);
-    segments.iter().map(|segment| segment.expandable).collect()
+    segments
+        .iter()
+        .map(|segment| segment.page_size.is_some())
+        .collect()
 }
 
 #[test]

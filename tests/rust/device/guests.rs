@@ -43,7 +43,7 @@ fn a_free_block_serves_another_stream_where_memory_would_move() {
 
 #[test]
 fn nothing_is_lent_where_it_is_switched_off() {
-    let mut settings = Settings::parse("expandable_segments:True").expect("valid");
+    let mut settings = settings("expandable_segments:True");
     settings.skipped_rungs =
         SkippedRungs::from_environment(|_| Some("lent_blocks".to_owned())).expect("known");
     let driver = Arc::new(FakeDriver::new(GIB));

@@ -63,9 +63,18 @@ fn free(device: &DeviceAllocator, addr: usize) {
     device.check_consistency().expect("consistent");
 }
 
+/// Settings with pages of 8 MiB under all large blocks, in which the tests count.
+fn settings(config: &str) -> Settings {
+    let mut settings = Settings::parse(config).expect("valid settings");
+    if settings.segment_size == 0 {
+        settings.segment_size = 8 * MIB;
+    }
+    settings
+}
+
 fn device_with(capacity: usize, config: &str) -> (Arc<FakeDriver>, DeviceAllocator) {
     let driver = Arc::new(FakeDriver::new(capacity));
-    let settings = Settings::parse(config).expect("valid settings");
+    let settings = settings(config);
     let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
     (driver, device)
 }
@@ -77,13 +86,10 @@ fn settings_by_default(config: &str) -> Settings {
     settings
 }
 
-/// A device with virtual segments in pages of 8 MiB, where a handle can be mapped at one address only.
+/// A device with virtual segments, where a handle can be mapped at one address only.
 fn device_without_aliasing(capacity: usize) -> (Arc<FakeDriver>, DeviceAllocator) {
-    let driver = Arc::new(FakeDriver::new(capacity));
+    let (driver, device) = device_with(capacity, "expandable_segments:True");
     driver.refuse_aliasing();
-    let mut settings = Settings::parse("expandable_segments:True").expect("valid settings");
-    settings.segment_size = 8 * MIB;
-    let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
     (driver, device)
 }
 

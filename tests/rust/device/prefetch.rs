@@ -10,7 +10,7 @@ const PAGE: usize = 8 * MIB;
 /// A device that may obtain `ahead` bytes ahead.
 fn device_that_prefetches(capacity: usize, ahead: usize) -> (Arc<FakeDriver>, DeviceAllocator) {
     let driver = Arc::new(FakeDriver::new(capacity));
-    let mut settings = Settings::parse("expandable_segments:True").expect("valid settings");
+    let mut settings = settings("expandable_segments:True");
     settings.prefetch = ahead;
     let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
     (driver, device)

@@ -22,8 +22,8 @@ fn by_default(capacity: usize) -> (Arc<FakeDriver>, DeviceAllocator) {
     (driver, device)
 }
 
-const A: usize = 2 * MIB - 32;
-const B: usize = 3 * MIB - 32;
+const A: usize = 5 * MIB - 32;
+const B: usize = 6 * MIB - 32;
 
 /// Three blocks side by side of sizes A, B and A, which were asked for a few times; the first two were freed. What else
 /// is live is much more.
@@ -109,7 +109,7 @@ fn nothing_is_kept_where_virtual_segments_were_asked_for_memory_is_short_or_it_i
     for (capacity, config, skipped) in [
         (4 * GIB, "expandable_segments:True", ""),
         (4 * GIB, "expandable_segments:False", ""),
-        (528 * MIB, "", ""),
+        (536 * MIB, "", ""),
         (4 * GIB, "", "kept_blocks"),
     ] {
         let device = device_skipping(capacity, config, skipped);

@@ -92,7 +92,7 @@ fn memory_moves_where_streams_cannot_wait_for_each_other() {
             "driver" => driver.refuse_waits(),
             "capture" => device.mark_capture_begin(),
             _ => {
-                let mut settings = Settings::parse("expandable_segments:True").expect("valid");
+                let mut settings = settings("expandable_segments:True");
                 settings.skipped_rungs =
                     SkippedRungs::from_environment(|_| Some("lent_blocks".to_owned()))
                         .expect("known");

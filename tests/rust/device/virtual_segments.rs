@@ -304,16 +304,51 @@ fn memory_that_moves_widens_the_hole_it_leaves() {
 }
 
 #[test]
-fn pages_are_larger_where_each_has_one_address() {
-    for (refused, page) in [(false, 8 * MIB), (true, 10 * MIB)] {
-        let (driver, device) = device_with(256 * MIB, "expandable_segments:True");
+fn pages_are_small_under_medium_blocks_and_larger_where_each_has_one_address() {
+    for (refused, page) in [(false, 6 * MIB), (true, 10 * MIB)] {
+        let driver = Arc::new(FakeDriver::new(256 * MIB));
         if refused {
             driver.refuse_aliasing();
         }
-        let addr = device.allocate(64 * MIB, S0).expect("fits");
+        let settings = Settings::parse("expandable_segments:True").expect("valid");
+        let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
+        let page_under = |bytes| {
+            let addr = allocate(&device, bytes, S0);
+            let pages = device.pages_under(addr).expect("virtual");
+            (addr, pages.page_size)
+        };
+        for (bytes, expected) in [
+            (MIB, 2 * MIB),
+            (2 * MIB, 2 * MIB),
+            (4 * MIB - 32, 2 * MIB),
+            (4 * MIB, page),
+            (64 * MIB, page),
+        ] {
+            assert_eq!(page_under(bytes).1, expected, "{bytes} bytes, {refused}");
+        }
+        // Free memory serves whatever fits there.
+        let (large, _) = page_under(100 * MIB);
+        free(&device, large);
+        assert_eq!(page_under(3 * MIB).1, page);
+    }
+}
+
+#[test]
+fn blocks_lie_in_pages_of_another_size_where_there_are_no_more_addresses() {
+    for (first, second, page) in [
+        (3 * MIB, 30 * MIB, 2 * MIB),
+        (30 * MIB, 3 * MIB, 6 * MIB),
+        (30 * MIB, 30 * MIB, 6 * MIB),
+    ] {
+        let driver = Arc::new(FakeDriver::new(256 * MIB));
+        let settings = Settings::parse("expandable_segments:True").expect("valid");
+        let device =
+            DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
+        allocate(&device, first, S0);
+        driver.limit_addresses(0, 0);
+        let addr = allocate(&device, second, S0);
         let pages = device.pages_under(addr).expect("virtual");
-        assert_eq!(pages.page_size, page);
-        device.check_consistency().expect("consistent");
+        assert_eq!(pages.page_size, page, "{first} and {second} bytes");
     }
 }
 

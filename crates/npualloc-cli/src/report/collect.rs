@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use npualloc::device::{DeviceAllocator, SegmentInfo};
+use npualloc::device::DeviceAllocator;
 use npualloc::error::OomReport;
 use npualloc::history::Action;
 use npualloc::ids::MempoolId;
@@ -85,12 +85,7 @@ pub struct Collector {
     active: HashMap<usize, usize>,
     /// Ranges there are by address.
     held: BTreeMap<usize, usize>,
-    /// Page sizes of virtual segments: under small and under large blocks.
-    pages: [u64; 2],
 }
-
-/// Under small and under large blocks, until the allocator has told.
-const USUAL_PAGES: [u64; 2] = [2 << 20, 8 << 20];
 
 impl Collector {
     /// For a trace.
@@ -102,7 +97,6 @@ impl Collector {
         Self {
             sources: sources.collect(),
             pools: pools::ids(&trace.pools).zip(1..).collect(),
-            pages: USUAL_PAGES,
             ..Self::default()
         }
     }
@@ -154,7 +148,6 @@ impl Collector {
         });
         for info in &now {
             if !self.held.contains_key(&info.addr) {
-                let page = self.page_size(info, allocator);
                 self.held.insert(info.addr, self.ranges.len());
                 self.ranges.push(Range {
                     addr: info.addr as u64,
@@ -162,30 +155,12 @@ impl Collector {
                     stream: info.stream.0 as u32,
                     large: info.large,
                     pool: self.pools.get(&info.pool).copied().unwrap_or(0),
-                    page,
+                    page: info.page_size.unwrap_or(0) as u64,
                     begins: at,
                     ends: None,
                 });
             }
         }
-    }
-
-    fn page_size(&mut self, info: &SegmentInfo, allocator: &DeviceAllocator) -> u64 {
-        if !info.expandable {
-            return 0;
-        }
-        let known = &mut self.pages[usize::from(info.large)];
-        let mut addr = info.addr;
-        for block in &info.blocks {
-            if block.allocated {
-                if let Some(view) = allocator.pages_under(addr) {
-                    *known = view.page_size as u64;
-                }
-                break;
-            }
-            addr += block.size;
-        }
-        *known
     }
 }
 
