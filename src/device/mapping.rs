@@ -221,46 +221,49 @@ impl DeviceAllocator {
         self.reserve(state, request)
     }
 
-    /// Reserves a range for the request's list: an eighth more than the device holds, so that pages
-    /// can move to its end; less where addresses are short. False when there are none.
+    /// Reserves a range for the request's list. False when there are no addresses.
     fn reserve(&self, state: &mut MutexGuard<'_, State>, request: &Request) -> Result<bool> {
-        let Some(driver) = self.driver.virtual_memory() else {
-            return Ok(false);
-        };
         // The size of a page depends on it.
         self.probe_mapping(state);
+        state.pools.hold(request.pool);
+        let reserved = self.reserve_range(state, request);
+        state.pools.unhold(request.pool);
+        let Some((addr, size, page_size)) = reserved? else {
+            return Ok(false);
+        };
+        state.add_virtual_segment(addr, size, page_size, request);
+        Ok(true)
+    }
+
+    /// Address, size and page size of a range: an eighth more than the device holds, so that pages can move to its end;
+    /// less where addresses are short. Nothing when there are none.
+    fn reserve_range(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        request: &Request,
+    ) -> DriverResult<Option<(usize, usize, usize)>> {
+        let Some(driver) = self.driver.virtual_memory() else {
+            return Ok(None);
+        };
+        let info = MutexGuard::unlocked(state, || self.driver.memory_info(self.id))?;
+        state.total = info.total;
         let page_size = state.page_size(request);
         let least = request.size.next_multiple_of(page_size);
         if least > MAX_RESERVATION {
-            return Ok(false);
+            return Ok(None);
         }
-        state.pools.hold(request.pool);
-        let reserved: DriverResult<Option<(usize, usize, usize)>> =
-            MutexGuard::unlocked(state, || {
-                let total = self.driver.memory_info(self.id)?.total;
-                let whole_pages = |size: usize| size - size % page_size;
-                let mut size = whole_pages((total + total / 8).min(MAX_RESERVATION));
-                loop {
-                    match driver.reserve_address(self.id, size.max(least)) {
-                        Ok(addr) => return Ok(Some((addr, size.max(least), total))),
-                        Err(error) if size <= least => {
-                            return if error.is_out_of_memory() {
-                                Ok(None)
-                            } else {
-                                Err(error)
-                            };
-                        }
-                        Err(_) => size = whole_pages(size / 2),
-                    }
+        let whole_pages = |size: usize| size - size % page_size;
+        let mut size = whole_pages((info.total + info.total / 8).min(MAX_RESERVATION));
+        MutexGuard::unlocked(state, || {
+            loop {
+                match driver.reserve_address(self.id, size.max(least)) {
+                    Ok(addr) => return Ok(Some((addr, size.max(least), page_size))),
+                    Err(_) if size > least => size = whole_pages(size / 2),
+                    Err(error) if error.is_out_of_memory() => return Ok(None),
+                    Err(error) => return Err(error),
                 }
-            });
-        state.pools.unhold(request.pool);
-        let Some((addr, size, total)) = reserved? else {
-            return Ok(false);
-        };
-        state.total = total;
-        state.add_virtual_segment(addr, size, page_size, request);
-        Ok(true)
+            }
+        })
     }
 }
 

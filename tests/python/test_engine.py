@@ -136,12 +136,12 @@ def test_a_value_that_is_none_is_refused_when_the_plug_in_is_loaded(
 def test_what_sleeps_holds_no_memory_and_wakes_at_its_place(run, request):
     plugin = request.config.getoption("--plugin")
     value = run("engine:sleep", plugin=plugin, env=PROBE | BACKED).value
-    # A page of 6 MiB and one of 2 MiB; nothing idle is left.
-    assert value["slept"] == value["woken"] == value["taken awake"] == 8 * MIB
+    # A page of 8 MiB and one of 2 MiB; nothing idle is left.
+    assert value["slept"] == value["woken"] == value["taken awake"] == 10 * MIB
     assert value["taken asleep"] == 0
     assert "asleep" in value["refused"]["line"]
     assert value["same places"]
     assert value["contents"] == [[7], [0, 2, 4, 6, 8]]
-    assert value["pool slept"] == value["pool woken"] == 42 * MIB
+    assert value["pool slept"] == value["pool woken"] == 48 * MIB
     assert value["outside"] == [7] and value["inside"] == [9] and value["still served"]
     assert "Could not find pool of id (77, 78)" in value["unknown"]

@@ -303,33 +303,47 @@ fn memory_that_moves_widens_the_hole_it_leaves() {
     device.check_consistency().expect("consistent");
 }
 
+/// A device without settings for the sizes of pages.
+fn device_as_it_is(capacity: usize) -> (Arc<FakeDriver>, DeviceAllocator) {
+    let driver = Arc::new(FakeDriver::new(capacity));
+    let settings = Settings::parse("expandable_segments:True").expect("valid");
+    let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
+    (driver, device)
+}
+
+/// Serves a request, and tells the size of the pages under it.
+fn page_under(device: &DeviceAllocator, bytes: usize) -> usize {
+    let addr = allocate(device, bytes, S0);
+    device.pages_under(addr).expect("virtual").page_size
+}
+
 #[test]
-fn pages_are_small_under_medium_blocks_and_larger_where_each_has_one_address() {
-    for (refused, page) in [(false, 6 * MIB), (true, 10 * MIB)] {
-        let driver = Arc::new(FakeDriver::new(256 * MIB));
+fn large_pages_are_a_part_of_the_memory_there_is() {
+    for (capacity, share, refused, page) in [
+        (64 * GIB, 1.0, false, 8 * MIB),
+        (64 * GIB, 1.0, true, 10 * MIB),
+        (24 * GIB, 1.0, true, 10 * MIB),
+        (18 * GIB, 1.0, false, 6 * MIB),
+        (18 * GIB, 1.0, true, 6 * MIB),
+        (64 * GIB, 0.25, false, 6 * MIB),
+        (GIB, 1.0, false, 4 * MIB),
+    ] {
+        let (driver, device) = device_as_it_is(capacity);
         if refused {
             driver.refuse_aliasing();
         }
-        let settings = Settings::parse("expandable_segments:True").expect("valid");
-        let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
-        let page_under = |bytes| {
-            let addr = allocate(&device, bytes, S0);
-            let pages = device.pages_under(addr).expect("virtual");
-            (addr, pages.page_size)
-        };
-        for (bytes, expected) in [
-            (MIB, 2 * MIB),
-            (2 * MIB, 2 * MIB),
-            (4 * MIB - 32, 2 * MIB),
-            (4 * MIB, page),
-            (64 * MIB, page),
-        ] {
-            assert_eq!(page_under(bytes).1, expected, "{bytes} bytes, {refused}");
+        device.set_memory_fraction(share).expect("valid");
+        for bytes in [MIB, 2 * MIB, 4 * MIB - 32] {
+            assert_eq!(page_under(&device, bytes), 2 * MIB, "{bytes} bytes");
+        }
+        for bytes in [4 * MIB, 64 * MIB] {
+            let found = page_under(&device, bytes);
+            assert_eq!(found, page, "{bytes} bytes, {capacity} {share} {refused}");
         }
         // Free memory serves whatever fits there.
-        let (large, _) = page_under(100 * MIB);
+        let large = allocate(&device, 100 * MIB, S0);
         free(&device, large);
-        assert_eq!(page_under(3 * MIB).1, page);
+        assert_eq!(page_under(&device, 3 * MIB), page);
     }
 }
 
@@ -337,18 +351,14 @@ fn pages_are_small_under_medium_blocks_and_larger_where_each_has_one_address() {
 fn blocks_lie_in_pages_of_another_size_where_there_are_no_more_addresses() {
     for (first, second, page) in [
         (3 * MIB, 30 * MIB, 2 * MIB),
-        (30 * MIB, 3 * MIB, 6 * MIB),
-        (30 * MIB, 30 * MIB, 6 * MIB),
+        (30 * MIB, 3 * MIB, 4 * MIB),
+        (30 * MIB, 30 * MIB, 4 * MIB),
     ] {
-        let driver = Arc::new(FakeDriver::new(256 * MIB));
-        let settings = Settings::parse("expandable_segments:True").expect("valid");
-        let device =
-            DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
+        let (driver, device) = device_as_it_is(256 * MIB);
         allocate(&device, first, S0);
         driver.limit_addresses(0, 0);
-        let addr = allocate(&device, second, S0);
-        let pages = device.pages_under(addr).expect("virtual");
-        assert_eq!(pages.page_size, page, "{first} and {second} bytes");
+        let found = page_under(&device, second);
+        assert_eq!(found, page, "{first} and {second} bytes");
     }
 }
 
