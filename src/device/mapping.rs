@@ -101,8 +101,12 @@ impl DeviceAllocator {
             }
         }
         if windows.dense.is_none_or(|window| window.other_pages) {
-            // Where there are no more addresses, those with pages of the other size do.
-            let reserved = self.reserve_surely(state, request);
+            // Those with pages of the other size do where there are no more.
+            let reserved = match windows.dense {
+                Some(_) if state.addresses_short => Ok(false),
+                Some(_) => self.reserve(state, request),
+                None => self.reserve_surely(state, request),
+            };
             self.refuse_asleep(state, request.pool)?;
             windows = self.find_windows(state, request);
             if windows.dense.is_none() && !reserved? {
@@ -228,6 +232,7 @@ impl DeviceAllocator {
         state.pools.hold(request.pool);
         let reserved = self.reserve_range(state, request);
         state.pools.unhold(request.pool);
+        state.addresses_short = !matches!(reserved, Ok(Some(_)));
         let Some((addr, size, page_size)) = reserved? else {
             return Ok(false);
         };

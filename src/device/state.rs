@@ -121,6 +121,8 @@ pub(super) struct State {
     pub fences: Fences,
     /// Bytes of the device, as of the last reservation of addresses.
     pub total: usize,
+    /// The driver had no addresses when it was last asked, and has got none back since.
+    pub addresses_short: bool,
     /// The driver had no physical memory when it was last asked.
     pub device_full: bool,
     /// The most bytes active at once, as of the last time memory was mapped.
@@ -200,6 +202,7 @@ impl State {
             stale: 0,
             guests: Guests::default(),
             fences: Fences::default(),
+            addresses_short: false,
             device_full: false,
             most_active: 0,
             most_full: 0,

@@ -203,6 +203,7 @@ impl DeviceAllocator {
                 state.restore_virtual_segment(segment);
                 return Err(error.into());
             }
+            state.addresses_short = false;
         }
         Ok(())
     }

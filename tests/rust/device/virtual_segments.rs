@@ -359,7 +359,27 @@ fn blocks_lie_in_pages_of_another_size_where_there_are_no_more_addresses() {
         driver.limit_addresses(0, 0);
         let found = page_under(&device, second);
         assert_eq!(found, page, "{first} and {second} bytes");
+        // The driver is not asked each time.
+        let asked = driver.calls("reserve_address");
+        assert_eq!(page_under(&device, second), page);
+        assert_eq!(driver.calls("reserve_address"), asked);
+        assert_eq!(driver.calls("synchronize_device"), 0);
     }
+}
+
+#[test]
+fn pages_have_the_right_size_again_once_there_are_addresses() {
+    let (driver, device) = device_as_it_is(256 * MIB);
+    let medium = 4 * MIB - 32;
+    let large = allocate(&device, 30 * MIB, S0);
+    let other = allocate(&device, 30 * MIB, S1);
+    driver.limit_addresses(0, 0);
+    assert_eq!(page_under(&device, medium), 4 * MIB);
+    driver.limit_addresses(0, GIB);
+    assert_eq!(page_under(&device, medium), 4 * MIB, "asked too soon");
+    assert!(device.deallocate(large) && device.deallocate(other));
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    assert_eq!(page_under(&device, medium), 2 * MIB);
 }
 
 #[test]
