@@ -232,7 +232,6 @@ impl DeviceAllocator {
         state.pools.hold(request.pool);
         let reserved = self.reserve_range(state, request);
         state.pools.unhold(request.pool);
-        state.addresses_short = !matches!(reserved, Ok(Some(_)));
         let Some((addr, size, page_size)) = reserved? else {
             return Ok(false);
         };
@@ -259,7 +258,7 @@ impl DeviceAllocator {
         }
         let whole_pages = |size: usize| size - size % page_size;
         let mut size = whole_pages((info.total + info.total / 8).min(MAX_RESERVATION));
-        MutexGuard::unlocked(state, || {
+        let reserved = MutexGuard::unlocked(state, || {
             loop {
                 match driver.reserve_address(self.id, size.max(least)) {
                     Ok(addr) => return Ok(Some((addr, size.max(least), page_size))),
@@ -268,7 +267,9 @@ impl DeviceAllocator {
                     Err(error) => return Err(error),
                 }
             }
-        })
+        });
+        state.addresses_short = !matches!(reserved, Ok(Some(_)));
+        reserved
     }
 }
 
