@@ -39,6 +39,8 @@ class Streams:
     def get(self, device, index):
         """The stream."""
         if index == 0:
+            # torch_npu sets up a device's default stream when it makes another one.
+            self.get(device, 1)
             return torch.npu.default_stream(device)
         if (device, index) not in self._made:
             self._made[device, index] = torch.npu.Stream(device=device)
