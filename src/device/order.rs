@@ -241,6 +241,55 @@ mod tests {
     }
 
     #[test]
+    fn an_event_from_before_the_wait_tells_nothing_of_what_a_guest_freed() {
+        let driver = Arc::new(FakeDriver::new(1 << 30));
+        let settings = Settings::parse("expandable_segments:True").expect("valid");
+        let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32);
+        let device = Arc::new(device.expect("device"));
+        let allocate = |size: usize, stream| {
+            let addr = device.allocate(size * MIB - 4096, stream);
+            addr.expect("fits")
+        };
+        allocate(128, HOME);
+        let freed = allocate(64, OTHER);
+        device.share_eagerly();
+        assert!(device.deallocate(freed));
+        // The lists are joined for it.
+        allocate(8, HOME);
+        let lent = allocate(32, OTHER);
+        assert!(device.state.lock().guests.shared.is_some());
+        let token = |stream: StreamKey| StreamToken {
+            id: stream.0 as i64,
+            device: 0,
+            reserved: 0,
+        };
+        // All that waited is over, but not the guest's work from now on.
+        driver.finish(token(HOME));
+        driver.finish(token(OTHER));
+        driver.submit(token(OTHER));
+        assert!(device.deallocate(lent));
+        let thread = device.clone();
+        driver.meanwhile("stream_wait", move || {
+            let mut state = thread.state.lock();
+            thread.record_fence(&mut state, HOME).expect("recorded");
+        });
+        // Larger than what else is free there.
+        allocate(40, HOME);
+        let mut state = device.state.lock();
+        device.poll_fences(&mut state);
+        let lists = state.lists.iter();
+        let free = lists.flat_map(|(_, list)| list.free.iter(&state.arena));
+        let there = freed..freed + 64 * MIB;
+        let left: Vec<LastUse> = free
+            .filter(|&id| there.contains(&state.arena[id].addr))
+            .map(|id| state.last_use(id))
+            .collect();
+        assert_eq!(left.len(), 1, "what is left, free for the home");
+        assert!(!state.fences.passed(left[0]));
+        assert!(state.fences.is_over_for(HOME, left[0]));
+    }
+
+    #[test]
     fn mappings_left_behind_count_as_used_until_the_lists_are_joined() {
         let driver = Arc::new(FakeDriver::new(512 * MIB));
         let settings = Settings::parse("expandable_segments:True").expect("valid");
