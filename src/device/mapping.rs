@@ -19,6 +19,7 @@ use crate::sync::MutexGuard;
 const MAX_RESERVATION: usize = 128 << 30;
 /// Ranges that a list may reserve for moved memory; addresses are shared with other users of the device.
 const MAX_RANGES: usize = 8;
+
 impl DeviceAllocator {
     /// Serves a request by mapping memory behind or between the blocks of a virtual segment.
     pub(super) fn grow_virtual(
@@ -121,7 +122,7 @@ impl DeviceAllocator {
             window = windows.moved.unwrap_or(window);
             let whole = window.size / state.page_size(request);
             if !window.apart
-                && !window.other_pages
+                && !state.addresses_short
                 && window.pages * 2 > whole
                 && state.lists[request.list].ranges < MAX_RANGES
             {

@@ -202,28 +202,41 @@ mod tests {
     const HOME: StreamKey = StreamKey(1);
     const OTHER: StreamKey = StreamKey(2);
 
-    #[test]
-    fn an_event_from_before_the_wait_tells_nothing_of_what_is_waited_for() {
-        let driver = Arc::new(FakeDriver::new(1 << 30));
+    fn device(capacity: usize) -> (Arc<FakeDriver>, Arc<DeviceAllocator>) {
+        let driver = Arc::new(FakeDriver::new(capacity));
         let settings = Settings::parse("expandable_segments:True").expect("valid");
         let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32);
-        let device = Arc::new(device.expect("device"));
-        let allocate = |size: usize, stream| device.allocate(size * MIB - 4096, stream);
-        allocate(128, HOME).expect("fits");
-        let freed = allocate(64, OTHER).expect("fits");
-        driver.submit(StreamToken {
-            id: 2,
+        (driver, Arc::new(device.expect("device")))
+    }
+
+    /// A stream, as the driver names it.
+    fn token(stream: StreamKey) -> StreamToken {
+        StreamToken {
+            id: stream.0 as i64,
             device: 0,
             reserved: 0,
-        });
-        device.share_eagerly();
-        assert!(device.deallocate(freed));
-        // Another thread records an event on the home just before that is made to wait.
+        }
+    }
+
+    /// Another thread records an event on the home just before that is made to wait.
+    fn record_before_the_wait(driver: &FakeDriver, device: &Arc<DeviceAllocator>) {
         let thread = device.clone();
         driver.meanwhile("stream_wait", move || {
             let mut state = thread.state.lock();
             thread.record_fence(&mut state, HOME).expect("recorded");
         });
+    }
+
+    #[test]
+    fn an_event_from_before_the_wait_tells_nothing_of_what_is_waited_for() {
+        let (driver, device) = device(1 << 30);
+        let allocate = |size: usize, stream| device.allocate(size * MIB - 4096, stream);
+        allocate(128, HOME).expect("fits");
+        let freed = allocate(64, OTHER).expect("fits");
+        driver.submit(token(OTHER));
+        device.share_eagerly();
+        assert!(device.deallocate(freed));
+        record_before_the_wait(&driver, &device);
         // A part of it.
         assert_eq!(allocate(8, HOME).expect("fits"), freed);
         let mut state = device.state.lock();
@@ -242,10 +255,7 @@ mod tests {
 
     #[test]
     fn an_event_from_before_the_wait_tells_nothing_of_what_a_guest_freed() {
-        let driver = Arc::new(FakeDriver::new(1 << 30));
-        let settings = Settings::parse("expandable_segments:True").expect("valid");
-        let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32);
-        let device = Arc::new(device.expect("device"));
+        let (driver, device) = device(1 << 30);
         let allocate = |size: usize, stream| {
             let addr = device.allocate(size * MIB - 4096, stream);
             addr.expect("fits")
@@ -258,21 +268,12 @@ mod tests {
         allocate(8, HOME);
         let lent = allocate(32, OTHER);
         assert!(device.state.lock().guests.shared.is_some());
-        let token = |stream: StreamKey| StreamToken {
-            id: stream.0 as i64,
-            device: 0,
-            reserved: 0,
-        };
         // All that waited is over, but not the guest's work from now on.
         driver.finish(token(HOME));
         driver.finish(token(OTHER));
         driver.submit(token(OTHER));
         assert!(device.deallocate(lent));
-        let thread = device.clone();
-        driver.meanwhile("stream_wait", move || {
-            let mut state = thread.state.lock();
-            thread.record_fence(&mut state, HOME).expect("recorded");
-        });
+        record_before_the_wait(&driver, &device);
         // Larger than what else is free there.
         allocate(40, HOME);
         let mut state = device.state.lock();
@@ -291,9 +292,7 @@ mod tests {
 
     #[test]
     fn mappings_left_behind_count_as_used_until_the_lists_are_joined() {
-        let driver = Arc::new(FakeDriver::new(512 * MIB));
-        let settings = Settings::parse("expandable_segments:True").expect("valid");
-        let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
+        let (_, device) = device(512 * MIB);
         let allocate = |size: usize, stream| device.allocate(size * MIB - 4096, stream);
         // Two holes, neither of which is large enough.
         let blocks = [32; 5].map(|size| allocate(size, OTHER).expect("fits"));

@@ -8,6 +8,7 @@ mod guests;
 mod late;
 mod limits;
 mod meanwhile;
+mod page_sizes;
 mod pools;
 mod prefetch;
 mod quick;

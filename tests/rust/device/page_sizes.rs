@@ -1,0 +1,103 @@
+//! Sizes of pages, and what is done where no more addresses are left for one.
+
+use crate::*;
+
+/// A device without settings for the sizes of pages.
+fn device_as_it_is(capacity: usize) -> (Arc<FakeDriver>, DeviceAllocator) {
+    let driver = Arc::new(FakeDriver::new(capacity));
+    let settings = Settings::parse("expandable_segments:True").expect("valid");
+    let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
+    (driver, device)
+}
+
+/// Serves a request, and tells the size of the pages under it.
+fn page_under(device: &DeviceAllocator, bytes: usize) -> usize {
+    let addr = allocate(device, bytes, S0);
+    device.pages_under(addr).expect("virtual").page_size
+}
+
+#[test]
+fn large_pages_are_a_part_of_the_memory_there_is() {
+    for (capacity, share, refused, page) in [
+        (64 * GIB, 1.0, false, 8 * MIB),
+        (64 * GIB, 1.0, true, 10 * MIB),
+        (24 * GIB, 1.0, true, 10 * MIB),
+        (18 * GIB, 1.0, false, 6 * MIB),
+        (18 * GIB, 1.0, true, 6 * MIB),
+        (64 * GIB, 0.25, false, 6 * MIB),
+        (GIB, 1.0, false, 4 * MIB),
+    ] {
+        let (driver, device) = device_as_it_is(capacity);
+        if refused {
+            driver.refuse_aliasing();
+        }
+        device.set_memory_fraction(share).expect("valid");
+        for bytes in [MIB, 2 * MIB, 4 * MIB - 32] {
+            assert_eq!(page_under(&device, bytes), 2 * MIB, "{bytes} bytes");
+        }
+        for bytes in [4 * MIB, 64 * MIB] {
+            let found = page_under(&device, bytes);
+            assert_eq!(found, page, "{bytes} bytes, {capacity} {share} {refused}");
+        }
+        // Free memory serves whatever fits there.
+        let large = allocate(&device, 100 * MIB, S0);
+        free(&device, large);
+        assert_eq!(page_under(&device, 3 * MIB), page);
+    }
+}
+
+#[test]
+fn blocks_lie_in_pages_of_another_size_where_there_are_no_more_addresses() {
+    for (first, second, page) in [
+        (3 * MIB, 30 * MIB, 2 * MIB),
+        (30 * MIB, 3 * MIB, 4 * MIB),
+        (30 * MIB, 30 * MIB, 4 * MIB),
+    ] {
+        let (driver, device) = device_as_it_is(256 * MIB);
+        allocate(&device, first, S0);
+        driver.limit_addresses(0, 0);
+        let found = page_under(&device, second);
+        assert_eq!(found, page, "{first} and {second} bytes");
+        // The driver is not asked each time.
+        let asked = driver.calls("reserve_address");
+        assert_eq!(page_under(&device, second), page);
+        assert_eq!(driver.calls("reserve_address"), asked);
+        assert_eq!(driver.calls("synchronize_device"), 0);
+    }
+}
+
+#[test]
+fn the_driver_is_asked_once_for_addresses_it_does_not_have_where_memory_moves() {
+    let (driver, device) = device_with(GIB, "expandable_segments:True");
+    let blocks = [0; 63].map(|_| allocate(&device, 16 * MIB - 4096, S0));
+    driver.limit_addresses(0, 0);
+    let before = driver.calls("reserve_address");
+    // Two holes each time, neither of which is large enough; the device is seen to be full at the first.
+    let asked: Vec<u64> = (0..4)
+        .map(|round| {
+            device.deallocate(blocks[8 * round]);
+            device.deallocate(blocks[8 * round + 4]);
+            allocate(&device, 30 * MIB, S0);
+            driver.calls("reserve_address") - before
+        })
+        .collect();
+    assert!(
+        asked[1] > 0 && asked[1..].iter().all(|&it| it == asked[1]),
+        "{asked:?}"
+    );
+}
+
+#[test]
+fn pages_have_the_right_size_again_once_there_are_addresses() {
+    let (driver, device) = device_as_it_is(256 * MIB);
+    let medium = 4 * MIB - 32;
+    let large = allocate(&device, 30 * MIB, S0);
+    let other = allocate(&device, 30 * MIB, S1);
+    driver.limit_addresses(0, 0);
+    assert_eq!(page_under(&device, medium), 4 * MIB);
+    driver.limit_addresses(0, GIB);
+    assert_eq!(page_under(&device, medium), 4 * MIB, "asked too soon");
+    assert!(device.deallocate(large) && device.deallocate(other));
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    assert_eq!(page_under(&device, medium), 2 * MIB);
+}
