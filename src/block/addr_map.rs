@@ -7,6 +7,7 @@
 
 use super::arena::BlockArena;
 use super::lazy_array::{LazyArray, Zeroable};
+use super::marks::Marks;
 use crate::ids::BlockId;
 use crate::size::MIN_BLOCK_SIZE;
 
@@ -212,6 +213,22 @@ impl AddrMap {
             }
         }
         *self = other;
+    }
+
+    /// The block that starts at `addr`, if there is one and it has a mark; where its entry lies; and whether it is of the
+    /// small pool. Looks at no block.
+    #[inline]
+    pub fn find_marked(&self, addr: usize, marks: &Marks) -> Option<(Place, BlockId, bool)> {
+        let tag = tag_of(addr);
+        let home = self.home(tag);
+        let bucket = self.buckets.at(home);
+        let place = bucket.places(tag).trailing_zeros();
+        if place >= BLOCKS as u32 {
+            return None;
+        }
+        let block = bucket.block(place);
+        let small = marks.tell(block, addr)?;
+        Some((Place::new(home, place), block, small))
     }
 
     /// The live block that starts at `addr`, and where its entry lies.

@@ -1,6 +1,7 @@
 //! The arena of blocks of one device.
 
 use super::lazy_array::{LazyArray, Zeroable};
+use super::marks::Marks;
 use crate::ids::{BlockId, ListId, SegmentId};
 use crate::size::MIN_BLOCK_SIZE;
 
@@ -79,6 +80,12 @@ impl Block {
         self.size - usize::from(self.slack) * MIN_BLOCK_SIZE
     }
 
+    /// Live, and a free has nothing to do but to keep or merge it.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.state == BlockState::Live && self.flags == 0 && self.uses == NO_USES
+    }
+
     /// Whether the block is only a part of its segment.
     #[inline]
     pub fn is_split(&self) -> bool {
@@ -113,6 +120,8 @@ const MIN_SLOTS: usize = 1 << 13;
 #[derive(Debug)]
 pub struct BlockArena {
     blocks: LazyArray<Block>,
+    /// Of as many blocks.
+    pub marks: Marks,
     /// Slots used so far.
     used: usize,
     vacant: BlockId,
@@ -123,6 +132,7 @@ impl Default for BlockArena {
     fn default() -> Self {
         Self {
             blocks: LazyArray::new(MIN_SLOTS),
+            marks: Marks::new(MIN_SLOTS),
             used: 0,
             vacant: BlockId::NONE,
             len: 0,
@@ -143,7 +153,7 @@ impl BlockArena {
 
     /// Bytes of bookkeeping held.
     pub fn heap_bytes(&self) -> usize {
-        self.used * size_of::<Block>()
+        self.used * size_of::<Block>() + Marks::heap_bytes(self.used)
     }
 
     /// Adds a block without neighbours, in state `Pending` (in no index yet).
@@ -201,8 +211,9 @@ impl BlockArena {
     #[inline(never)]
     fn make_vacant(&mut self) {
         if self.used + 1 == self.blocks.len() {
-            let mut grown = self.blocks.grown(self.blocks.len() * 8, self.used);
-            std::mem::swap(&mut self.blocks, &mut grown);
+            let slots = self.blocks.len() * 8;
+            (self.blocks, self.marks) =
+                (self.blocks.grown(slots, self.used), self.marks.grown(slots));
         }
         let id = BlockId(self.used as u32);
         self.used += 1;

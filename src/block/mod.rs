@@ -14,6 +14,7 @@ mod bitmap;
 mod free_index;
 mod large_bins;
 mod lazy_array;
+mod marks;
 mod ordered_bin;
 mod quick;
 mod size_class;

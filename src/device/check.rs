@@ -77,6 +77,10 @@ impl State {
                     !active || usize::from(block.slack) * MIN_BLOCK_SIZE < block.size,
                     "nothing of block {id:?} counts"
                 );
+                ensure!(
+                    !self.arena.marks.is_set(id) || block.is_plain(),
+                    "block {id:?} is marked as one that a free need not look at"
+                );
                 let free = block.state == BlockState::Free;
                 ensure!(!(free && prev_free), "free neighbours left of block {id:?}");
                 let list = &self.lists[block.list];

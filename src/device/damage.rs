@@ -16,6 +16,7 @@ impl DeviceAllocator {
             .map(|(id, _)| id)
             .collect();
         for &id in &hit {
+            state.arena.marks.clear(id);
             state.arena[id].flags |= DAMAGED;
         }
         hit.len()
@@ -31,6 +32,7 @@ impl DeviceAllocator {
             .map(|(id, _)| id)
             .collect();
         for id in active {
+            state.arena.marks.clear(id);
             state.arena[id].flags |= DAMAGED;
         }
     }

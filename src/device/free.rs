@@ -83,6 +83,7 @@ impl DeviceAllocator {
         };
         let captured = self.in_capture(&state);
         let state = &mut *state;
+        state.arena.marks.clear(id);
         state.uses.add(&mut state.arena[id], stream, captured);
         true
     }

@@ -46,6 +46,9 @@ impl Guarded for State {
         if self.bounce.block.is_some() {
             self.end_bounce();
         }
+        if self.unread.block.is_some() {
+            self.read_unread();
+        }
         if self.last_freed.block.is_some() {
             self.keep_last_freed();
         }
@@ -67,6 +70,7 @@ impl Guarded for State {
         }
         self.attention = always || self.events_outstanding();
         self.settle_quick(!always);
+        self.settle_marking();
     }
 }
 
@@ -99,6 +103,11 @@ impl DeviceAllocator {
         let list = state
             .lists
             .of(PoolId::DEFAULT, stream, small, virtual_memory);
+        let asked = state.unread.block.is_some();
+        if asked && let Some(addr) = state.take_kept_first(list, size, counted, bytes, small) {
+            state.newest = addr;
+            return Some(addr);
+        }
         if state.last_freed.block.is_some() {
             let last = &state.arena[state.last_freed.block];
             if last.size == size && last.list == list {
@@ -112,6 +121,7 @@ impl DeviceAllocator {
             state.keep_last_freed();
         }
         if state.quick.is_on()
+            && !asked
             && let Some(addr) = state.take_kept(list, size, counted, bytes)
         {
             return Some(addr);
@@ -134,6 +144,13 @@ impl DeviceAllocator {
         }
         if state.bounce.block.is_some() {
             state.end_bounce();
+        }
+        // What was just handed out lies in the processor's cache, and may be asked for again at once.
+        if state.marking && addr != state.newest && state.free_unread(addr) {
+            return true;
+        }
+        if state.unread.block.is_some() {
+            state.read_unread();
         }
         let Some((entry, id)) = state.live.find(addr, &state.arena) else {
             return false;
@@ -165,14 +182,22 @@ impl State {
     /// Counts a live block that only its own stream used as free. Only while no history is recorded.
     #[inline(always)]
     pub(super) fn note_freed(&mut self, id: BlockId) {
+        self.arena.marks.clear(id);
+        let (small, size, requested) = self.end_tenancy(id);
+        self.stats.blocks.freed(small, size, requested);
+    }
+
+    /// A live block that only its own stream used is live no more. Returns what of it counted: of the small pool, bytes,
+    /// bytes asked for.
+    #[inline(always)]
+    pub(super) fn end_tenancy(&mut self, id: BlockId) -> (bool, i64, i64) {
         let block = &mut self.arena[id];
         debug_assert_eq!((block.state, block.uses), (BlockState::Live, NO_USES));
         block.state = BlockState::Pending;
         block.generation = block.generation.wrapping_add(1);
         let requested = std::mem::take(&mut block.requested) as i64;
-        let (size, small) = (block.counted() as i64, block.list.is_small());
-        self.stats.blocks.freed(small, size, requested);
         self.tick += 1;
+        (block.list.is_small(), block.counted() as i64, requested)
     }
 
     /// Gives a block back that other streams used, if its events may wait for those of other blocks.
@@ -261,6 +286,7 @@ impl State {
             counters.split_changed_and_back(small, blocks, bytes);
         }
         counters.handed_out(small, counted as i64, requested as i64);
+        self.mark(id, addr, small);
         let block = &mut self.arena[id];
         block.state = BlockState::Live;
         block.requested = requested;
@@ -321,6 +347,7 @@ impl State {
             .blocks
             .handed_out(small, counted, requested as i64);
         self.live.insert(addr, id);
+        self.mark(id, addr, small);
         addr
     }
 

@@ -45,6 +45,7 @@ mod target;
 mod transit;
 mod transitions;
 mod unmapping;
+mod unread;
 mod virtual_blocks;
 mod window;
 

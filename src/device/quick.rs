@@ -100,7 +100,7 @@ impl State {
     }
 
     #[inline]
-    fn hand_out_kept(
+    pub(super) fn hand_out_kept(
         &mut self,
         id: BlockId,
         small: bool,
@@ -112,6 +112,7 @@ impl State {
         block.requested = requested;
         block.slack = slack(block.size, counted);
         let addr = block.addr;
+        self.mark(id, addr, small);
         self.stats
             .blocks
             .handed_out(small, counted as i64, requested as i64);
@@ -129,7 +130,7 @@ impl State {
     }
 
     #[inline]
-    fn keeps_last_freed(&mut self) -> bool {
+    pub(super) fn keeps_last_freed(&mut self) -> bool {
         let id = self.last_freed.block;
         let block = &self.arena[id];
         let (list, size) = (block.list, block.size);

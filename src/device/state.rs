@@ -38,6 +38,16 @@ pub struct BlockHandle {
 pub(super) struct State {
     /// The block whose free is not finished; always finished while a guard of the lock is held.
     pub last_freed: LastFreed,
+    /// The block freed after that one without a look at it; none while a guard of the lock is held. Its state is `Live`
+    /// still, it is in no list, its entry in the address map is still there, and of all statistics only the number of
+    /// allocations has counted it as free.
+    pub unread: LastFreed,
+    /// The address that was handed out last while a block was unread.
+    pub newest: usize,
+    /// Blocks are kept, and there are many, so that live ones are marked.
+    pub marking: bool,
+    /// Blocks from which on there are many: [`MANY`](super::unread::MANY).
+    pub many: usize,
     /// Freed blocks that are kept as they are; none while a guard of the lock is held, unless that was taken by
     /// [`Mutex::lock_keeping`]. Their state is `Kept`, their entries are still in the address map, and all
     /// statistics have counted them as free.
@@ -163,6 +173,10 @@ impl State {
     pub fn new(settings: Settings) -> Self {
         Self {
             last_freed: LastFreed::NONE,
+            unread: LastFreed::NONE,
+            newest: 0,
+            marking: false,
+            many: super::unread::MANY,
             quick: QuickLists::default(),
             room_made: 0,
             returned: BlockId::NONE,

@@ -116,6 +116,7 @@ impl State {
     /// The client gave the block back: it leaves the live map and becomes pending.
     #[inline]
     pub fn retire(&mut self, id: BlockId, context: Option<&Arc<Context>>) {
+        self.arena.marks.clear(id);
         let block = &mut self.arena[id];
         debug_assert_eq!(block.state, BlockState::Live);
         block.state = BlockState::Pending;

@@ -66,6 +66,38 @@ impl BlockCounters {
         self.increase(Lane::RequestedBytes, pool, requested);
     }
 
+    /// Whether [`Self::handed_out`] with these moves no peak of bytes.
+    #[inline]
+    pub fn has_room(&self, small: bool, size: i64, requested: i64) -> bool {
+        let (room, total) = (&self.room[usize::from(!small)].0, &self.total_room.0);
+        let fits = |lane: Lane, amount: i64| {
+            let lane = lane as usize;
+            room[lane] >= amount && total[lane] >= amount
+        };
+        fits(Lane::AllocatedBytes, size) & fits(Lane::RequestedBytes, requested)
+    }
+
+    /// Whether blocks wait for events.
+    #[inline]
+    pub fn has_waiting(&self) -> bool {
+        self.waiting != 0
+    }
+
+    /// As [`Self::freed`], of a block whose size is still to be looked up: [`Self::freed_bytes`] must follow before a
+    /// peak of bytes moves, or a block waits.
+    #[inline]
+    pub fn freed_unread(&mut self, small: bool) {
+        self.decrease(Lane::Allocation, usize::from(!small), 1);
+    }
+
+    /// The rest of a [`Self::freed_unread`].
+    #[inline]
+    pub fn freed_bytes(&mut self, small: bool, size: i64, requested: i64) {
+        let pool = usize::from(!small);
+        self.decrease(Lane::AllocatedBytes, pool, size);
+        self.decrease(Lane::RequestedBytes, pool, requested);
+    }
+
     /// The client gave a block back and it is no longer active.
     #[inline(always)]
     pub fn freed(&mut self, small: bool, size: i64, requested: i64) {
@@ -73,9 +105,8 @@ impl BlockCounters {
         if self.waiting != 0 {
             self.note_active_peaks(pool);
         }
-        self.decrease(Lane::Allocation, pool, 1);
-        self.decrease(Lane::AllocatedBytes, pool, size);
-        self.decrease(Lane::RequestedBytes, pool, requested);
+        self.freed_unread(small);
+        self.freed_bytes(small, size, requested);
     }
 
     /// A block was given back, handed out again by the same request, and so on, `times` times; each time
