@@ -5,7 +5,10 @@
 //! An entry is 8 bytes: the block's name, and 31 bits of its address to tell it from its neighbours in the
 //! bucket. The block itself, which whoever looks it up needs anyway, has the last word.
 
+use std::sync::Arc;
+
 use super::arena::BlockArena;
+use super::bucket_hint::BucketHint;
 use super::lazy_array::{LazyArray, Zeroable};
 use super::marks::Marks;
 use crate::ids::BlockId;
@@ -14,6 +17,8 @@ use crate::size::MIN_BLOCK_SIZE;
 /// Fibonacci hashing: 2^64 / golden ratio.
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 const MIN_BUCKETS: usize = 128;
+/// Buckets from which on they are unlikely to be in a processor's cache: 128 KiB of them.
+const MANY_BUCKETS: usize = 2048;
 /// Entries of a bucket.
 const ROOM: usize = 7;
 const EVERY: u32 = (1 << ROOM) - 1;
@@ -98,12 +103,25 @@ fn tag_of(addr: usize) -> u32 {
     (addr / MIN_BLOCK_SIZE) as u32 | 1 << 31
 }
 
+#[inline]
+fn hash_of(tag: u32) -> u64 {
+    u64::from(tag).wrapping_mul(MULTIPLIER)
+}
+
+/// Asks for what a lookup of `addr` will look at first.
+#[inline]
+pub fn prefetch_bucket(hint: &BucketHint, addr: usize) {
+    hint.prefetch(hash_of(tag_of(addr)));
+}
+
 /// The live blocks of a device by start address.
 #[derive(Debug)]
 pub struct AddrMap {
     buckets: LazyArray<Bucket>,
     shift: u32,
     len: usize,
+    /// Told where the buckets are, if they are many.
+    hint: Arc<BucketHint>,
     /// Entries at which the map grows: four and a half for each bucket, so that few find theirs full.
     most: usize,
 }
@@ -120,6 +138,7 @@ impl AddrMap {
             buckets: LazyArray::new(buckets),
             shift: 64 - buckets.ilog2(),
             len: 0,
+            hint: Arc::default(),
             most: buckets * 9 / 2,
         }
     }
@@ -139,9 +158,23 @@ impl AddrMap {
         self.buckets.len() * size_of::<Bucket>()
     }
 
+    fn hint_at_buckets(&self) {
+        if self.buckets.len() < MANY_BUCKETS {
+            self.hint.clear();
+        } else {
+            let first: *const Bucket = self.buckets.at(0);
+            self.hint.set(first.addr(), self.shift);
+        }
+    }
+
+    /// For who does not hold the lock that the map is behind.
+    pub fn hint(&self) -> Arc<BucketHint> {
+        self.hint.clone()
+    }
+
     #[inline]
     fn home(&self, tag: u32) -> usize {
-        (u64::from(tag).wrapping_mul(MULTIPLIER) >> self.shift) as usize
+        (hash_of(tag) >> self.shift) as usize
     }
 
     /// Adds a block that is not in the map.
@@ -212,7 +245,9 @@ impl AddrMap {
                 other.place(tag, block);
             }
         }
+        std::mem::swap(&mut self.hint, &mut other.hint);
         *self = other;
+        self.hint_at_buckets();
     }
 
     /// The block that starts at `addr`, if there is one and it has a mark; where its entry lies; and whether it is of the
@@ -317,72 +352,4 @@ impl AddrMap {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ids::{ListId, SegmentId};
-    use proptest::prelude::*;
-    use std::collections::HashMap;
-
-    fn block(arena: &mut BlockArena, addr: usize) -> BlockId {
-        arena.insert(addr, 512, SegmentId(0), ListId(0))
-    }
-
-    proptest! {
-        #[test]
-        fn agrees_with_a_hash_map(ops in prop::collection::vec((any::<bool>(), 1usize..600), 1..4000)) {
-            let mut arena = BlockArena::default();
-            let mut map = AddrMap::default();
-            let mut model = HashMap::new();
-            // Every third address shares its tag with another one.
-            let addr_of = |key: usize| if key.is_multiple_of(3) { (key / 3) * 512 + (1 << 41) } else { key * 512 };
-            for (add, key) in ops {
-                let addr = addr_of(key);
-                if add {
-                    let id = block(&mut arena, addr);
-                    if model.insert(addr, id).is_some() {
-                        map.remove(addr, &arena);
-                    }
-                    map.insert(addr, id);
-                } else {
-                    prop_assert_eq!(map.remove(addr, &arena), model.remove(&addr));
-                }
-                prop_assert_eq!(map.len(), model.len());
-            }
-            for key in 0..600 {
-                let addr = addr_of(key);
-                prop_assert_eq!(map.get(addr, &arena), model.get(&addr).copied());
-            }
-            prop_assert_eq!(map.iter().count(), model.len());
-        }
-    }
-
-    #[test]
-    fn grows_and_keeps_everything() {
-        let mut arena = BlockArena::default();
-        let mut map = AddrMap::default();
-        let ids: Vec<BlockId> = (1..=100_000usize)
-            .map(|n| block(&mut arena, n << 21))
-            .collect();
-        for (n, id) in ids.iter().enumerate() {
-            map.insert((n + 1) << 21, *id);
-        }
-        for (n, id) in ids.iter().enumerate() {
-            assert_eq!(map.get((n + 1) << 21, &arena), Some(*id));
-        }
-        assert_eq!(map.get(3, &arena), None);
-        assert_eq!(map.get((1 << 21) + 8, &arena), None);
-        assert_eq!(map.get(0, &arena), None);
-        let held = map.heap_bytes();
-        map.shrink();
-        assert_eq!(map.heap_bytes(), held, "most of it is used");
-        for (n, id) in ids[..99_990].iter().enumerate() {
-            assert_eq!(map.remove((n + 1) << 21, &arena), Some(*id));
-        }
-        map.shrink();
-        assert_eq!(map.heap_bytes(), AddrMap::default().heap_bytes());
-        for (n, id) in ids.iter().enumerate() {
-            assert_eq!(map.get((n + 1) << 21, &arena), (n >= 99_990).then_some(*id));
-        }
-        assert_eq!(map.iter().count(), 10);
-    }
-}
+mod tests;

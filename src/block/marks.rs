@@ -28,7 +28,8 @@ pub struct Marks(LazyArray<u8>);
 /// What a mark has of an address; `None` where it can't tell that from others.
 #[inline]
 fn high_part(addr: usize) -> Option<u8> {
-    (addr >> TOLD == 0 && addr.is_multiple_of(MIN_BLOCK_SIZE)).then_some((addr >> TOLD_BY_MAP) as u8)
+    (addr >> TOLD == 0 && addr.is_multiple_of(MIN_BLOCK_SIZE))
+        .then_some((addr >> TOLD_BY_MAP) as u8)
 }
 
 impl Marks {
@@ -59,6 +60,11 @@ impl Marks {
     #[inline]
     pub fn clear(&mut self, id: BlockId) {
         *self.0.at_mut(id.index()) = 0;
+    }
+
+    /// Takes all marks away.
+    pub fn wipe(&mut self) {
+        *self = Self::new(self.0.len());
     }
 
     /// Whether the block has a mark.

@@ -11,6 +11,7 @@
 mod addr_map;
 mod arena;
 mod bitmap;
+mod bucket_hint;
 mod free_index;
 mod large_bins;
 mod lazy_array;
@@ -20,7 +21,8 @@ mod quick;
 mod size_class;
 mod size_set;
 
-pub use addr_map::{AddrMap, Place};
+pub use addr_map::{AddrMap, Place, prefetch_bucket};
 pub use arena::{Block, BlockArena, BlockState, CONTEXT, DAMAGED, GUEST, NO_USES, OVERSIZE};
+pub use bucket_hint::BucketHint;
 pub use free_index::FreeIndex;
 pub use quick::{Found, Keep, Limits, QuickLists, Slot};

@@ -113,6 +113,7 @@ impl State {
             bounce.split,
         );
         if inside {
+            self.arena.marks.clear(id);
             self.note_freed(id);
             self.last_freed = LastFreed {
                 block: id,

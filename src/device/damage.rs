@@ -1,7 +1,17 @@
 //! Uncorrectable memory errors: which blocks they hit.
 
 use super::DeviceAllocator;
+use super::state::State;
 use crate::block::{BlockState, DAMAGED};
+use crate::ids::BlockId;
+
+impl State {
+    /// A free has to look at the block from now on.
+    fn damage(&mut self, id: BlockId) {
+        self.arena.marks.clear(id);
+        self.arena[id].flags |= DAMAGED;
+    }
+}
 
 impl DeviceAllocator {
     /// Marks every block that overlaps `[addr, addr + len)`; returns how many. A mark goes when the
@@ -16,8 +26,7 @@ impl DeviceAllocator {
             .map(|(id, _)| id)
             .collect();
         for &id in &hit {
-            state.arena.marks.clear(id);
-            state.arena[id].flags |= DAMAGED;
+            state.damage(id);
         }
         hit.len()
     }
@@ -32,8 +41,7 @@ impl DeviceAllocator {
             .map(|(id, _)| id)
             .collect();
         for id in active {
-            state.arena.marks.clear(id);
-            state.arena[id].flags |= DAMAGED;
+            state.damage(id);
         }
     }
 

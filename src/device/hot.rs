@@ -9,11 +9,10 @@
 use super::DeviceAllocator;
 use super::bounce::Bounce;
 use super::state::{Request, State};
-use crate::block::{BlockState, NO_USES, Place};
+use crate::block::{BlockState, NO_USES, Place, prefetch_bucket};
 use crate::config::MAX_BASE_ALIGN;
 use crate::ids::{BlockId, ListId, PoolId, StreamKey};
 use crate::size::{MIN_BLOCK_SIZE, ROUND_LARGE, SMALL_SIZE};
-use crate::sync::Guarded;
 
 /// The block freed last, as long as it has not returned to its list. It is in no list, its state is
 /// `Pending`, its entry in the address map is still there, and all statistics but those of inactive splits
@@ -25,53 +24,17 @@ pub(super) struct LastFreed {
     pub entry: Place,
 }
 
+impl Default for LastFreed {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
 impl LastFreed {
     pub const NONE: Self = Self {
         block: BlockId::NONE,
         entry: Place::NONE,
     };
-}
-
-impl Guarded for State {
-    #[inline]
-    fn entered(&mut self) {
-        self.entered_keeping();
-        if !self.quick.is_empty() {
-            self.give_up_quick();
-        }
-    }
-
-    #[inline]
-    fn entered_keeping(&mut self) {
-        if self.bounce.block.is_some() {
-            self.end_bounce();
-        }
-        if self.unread.block.is_some() {
-            self.read_unread();
-        }
-        if self.last_freed.block.is_some() {
-            self.keep_last_freed();
-        }
-    }
-
-    #[inline]
-    fn seen(&mut self) {
-        self.traffic.seen();
-    }
-
-    #[inline]
-    fn leaving(&mut self) {
-        let always = self.history.recording
-            || self.settings.max_split_size != usize::MAX
-            || self.settings.base_addr_aligned_size.count_ones() > 1
-            || !self.asleep.is_empty();
-        if always {
-            self.traffic.ask_now();
-        }
-        self.attention = always || self.events_outstanding();
-        self.settle_quick(!always);
-        self.settle_marking();
-    }
 }
 
 /// What a block of so many bytes has beyond those that count, as [`Block::slack`](crate::block::Block::slack).
@@ -96,6 +59,20 @@ impl DeviceAllocator {
         if state.bounce.block.is_some() {
             state.end_bounce();
         }
+        if state.marking {
+            return self.allocate_among_many(state, bytes, stream);
+        }
+        self.serve_cached::<false>(state, bytes, stream)
+    }
+
+    /// A block that is free now. `MANY`: blocks may be unread.
+    #[inline(always)]
+    pub(super) fn serve_cached<const MANY: bool>(
+        &self,
+        state: &mut State,
+        bytes: usize,
+        stream: StreamKey,
+    ) -> Option<usize> {
         let counted = state.settings.round_size(bytes, self.pad);
         let size = state.quick.size_of_block(counted);
         let small = size <= SMALL_SIZE;
@@ -103,7 +80,7 @@ impl DeviceAllocator {
         let list = state
             .lists
             .of(PoolId::DEFAULT, stream, small, virtual_memory);
-        let asked = state.unread.block.is_some();
+        let asked = MANY && !state.unread.is_empty();
         if asked && let Some(addr) = state.take_kept_first(list, size, counted, bytes, small) {
             state.newest = addr;
             return Some(addr);
@@ -137,6 +114,7 @@ impl DeviceAllocator {
     /// of this device, or needs more.
     #[inline]
     pub(crate) fn deallocate_plain(&self, addr: usize) -> bool {
+        prefetch_bucket(&self.buckets, addr);
         let mut guard = self.state.lock_as_is();
         let state = &mut *guard;
         if state.bounce.put(addr) {
@@ -145,13 +123,15 @@ impl DeviceAllocator {
         if state.bounce.block.is_some() {
             state.end_bounce();
         }
-        // What was just handed out lies in the processor's cache, and may be asked for again at once.
-        if state.marking && addr != state.newest && state.free_unread(addr) {
-            return true;
+        if state.marking {
+            return self.deallocate_among_many(state, addr);
         }
-        if state.unread.block.is_some() {
-            state.read_unread();
-        }
+        self.free_plain::<false>(state, addr)
+    }
+
+    /// Gives a block back that is looked at. `MANY`: it may be marked; none is unread.
+    #[inline(always)]
+    pub(super) fn free_plain<const MANY: bool>(&self, state: &mut State, addr: usize) -> bool {
         let Some((entry, id)) = state.live.find(addr, &state.arena) else {
             return false;
         };
@@ -172,6 +152,9 @@ impl DeviceAllocator {
         if state.last_freed.block.is_some() {
             state.keep_last_freed();
         }
+        if MANY {
+            state.arena.marks.clear(id);
+        }
         state.note_freed(id);
         state.last_freed = LastFreed { block: id, entry };
         true
@@ -179,10 +162,10 @@ impl DeviceAllocator {
 }
 
 impl State {
-    /// Counts a live block that only its own stream used as free. Only while no history is recorded.
+    /// Counts a live block that only its own stream used, and that is not marked any more, as free. Only while no history is
+    /// recorded.
     #[inline(always)]
     pub(super) fn note_freed(&mut self, id: BlockId) {
-        self.arena.marks.clear(id);
         let (small, size, requested) = self.end_tenancy(id);
         self.stats.blocks.freed(small, size, requested);
     }

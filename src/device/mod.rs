@@ -20,6 +20,7 @@ mod fullness;
 mod gather;
 mod gc;
 mod growth;
+mod guarded;
 mod guest;
 mod history;
 mod hot;
@@ -59,6 +60,7 @@ pub use state::BlockHandle;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::block::BucketHint;
 use crate::config::Settings;
 use crate::driver::Driver;
 use crate::error::{AllocError, Result};
@@ -76,6 +78,8 @@ pub struct DeviceAllocator {
     driver: Arc<dyn Driver>,
     /// Added to every request before rounding, bytes.
     pad: usize,
+    /// Where live blocks are looked up.
+    buckets: Arc<BucketHint>,
     state: Mutex<State>,
     /// Held by the thread that puts pools to sleep, or wakes them; taken before `state`.
     exclusive: BlockingMutex<()>,
@@ -97,11 +101,13 @@ impl DeviceAllocator {
     ) -> Result<Self> {
         let fraction = settings.per_process_memory_fraction;
         check_fraction(fraction)?;
+        let state = State::new(settings);
         let device = Self {
             id,
             driver,
             pad,
-            state: Mutex::new(State::new(settings)),
+            buckets: state.live.hint(),
+            state: Mutex::new(state),
             exclusive: BlockingMutex::new(()),
             trying: BlockingMutex::new(()),
             prefetcher: Prefetcher::default(),

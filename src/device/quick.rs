@@ -61,7 +61,7 @@ impl State {
     }
 
     /// A block that was kept, for a request of its size. `counted`: the request's bytes after rounding.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_kept(
         &mut self,
         list: ListId,
@@ -99,7 +99,7 @@ impl State {
         addr
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn hand_out_kept(
         &mut self,
         id: BlockId,

@@ -5,6 +5,7 @@ use super::bounce::Bounce;
 use super::guest::Guests;
 use super::hot::LastFreed;
 use super::probe::Probe;
+use super::unread::{MANY, Unread};
 use crate::block::{AddrMap, BlockArena, BlockState, QuickLists};
 use crate::config::{ExpandableSegments, Settings};
 use crate::driver::{EventHandle, StreamToken};
@@ -38,10 +39,10 @@ pub struct BlockHandle {
 pub(super) struct State {
     /// The block whose free is not finished; always finished while a guard of the lock is held.
     pub last_freed: LastFreed,
-    /// The block freed after that one without a look at it; none while a guard of the lock is held. Its state is `Live`
-    /// still, it is in no list, its entry in the address map is still there, and of all statistics only the number of
-    /// allocations has counted it as free.
-    pub unread: LastFreed,
+    /// The blocks freed after that one without a look at them; none while a guard of the lock is held. Their state is
+    /// `Live` still, they are in no list, their entries in the address map are still there, and of all statistics only
+    /// the number of allocations has counted them as free.
+    pub unread: Unread,
     /// The address that was handed out last while a block was unread.
     pub newest: usize,
     /// Blocks are kept, and there are many, so that live ones are marked.
@@ -173,10 +174,10 @@ impl State {
     pub fn new(settings: Settings) -> Self {
         Self {
             last_freed: LastFreed::NONE,
-            unread: LastFreed::NONE,
+            unread: Unread::default(),
             newest: 0,
             marking: false,
-            many: super::unread::MANY,
+            many: MANY,
             quick: QuickLists::default(),
             room_made: 0,
             returned: BlockId::NONE,

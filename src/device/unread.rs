@@ -5,16 +5,71 @@
 //! ([`Marks`](crate::block::Marks)). What can't be known without its size is made up for by whoever takes the lock next
 //! ([`State::read_unread`]), but for an allocation that a block kept before serves, if it moves no peak of what is counted.
 
+use super::DeviceAllocator;
 use super::hot::LastFreed;
 use super::state::State;
-use crate::ids::{BlockId, ListId};
+use crate::ids::{BlockId, ListId, StreamKey};
 
+/// Frees that are unread at a time, a power of two: a line takes as long to come as one or two of them.
+const MOST: usize = 4;
 /// Blocks, free ones included, from which on they are unlikely to be in a processor's cache. With fewer the recorded
 /// traces take a tenth more time this way, as the block freed last is no longer the first to be handed out again; random
 /// sizes take a fifth less with 10,000 and with 100,000 live blocks.
 pub(super) const MANY: usize = 8192;
 
-impl super::DeviceAllocator {
+/// The blocks freed last without a look at them, and where their entries in the address map lie, in order.
+#[derive(Debug, Default)]
+pub(super) struct Unread {
+    ring: [LastFreed; MOST],
+    first: usize,
+    len: usize,
+}
+
+impl Unread {
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds one; the first goes if there are as many as may be.
+    #[inline]
+    fn push(&mut self, freed: LastFreed) -> Option<LastFreed> {
+        let first = (self.len == MOST).then(|| self.pop()).flatten();
+        self.ring[(self.first + self.len) % MOST] = freed;
+        self.len += 1;
+        first
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<LastFreed> {
+        if self.len == 0 {
+            return None;
+        }
+        let first = self.ring[self.first % MOST];
+        self.first += 1;
+        self.len -= 1;
+        Some(first)
+    }
+}
+
+impl DeviceAllocator {
+    /// [`Self::allocate_cached`] where blocks are marked.
+    #[inline(never)]
+    pub(super) fn allocate_among_many(
+        &self,
+        state: &mut State,
+        bytes: usize,
+        stream: StreamKey,
+    ) -> Option<usize> {
+        self.serve_cached::<true>(state, bytes, stream)
+    }
+
+    /// [`Self::deallocate_plain`] where blocks are marked.
+    #[inline(never)]
+    pub(super) fn deallocate_among_many(&self, state: &mut State, addr: usize) -> bool {
+        state.free_marked(addr) || self.free_plain::<true>(state, addr)
+    }
+
     /// From now on there count as many blocks, however few there are: for tests.
     #[doc(hidden)]
     pub fn assume_many_blocks(&self) {
@@ -23,9 +78,18 @@ impl super::DeviceAllocator {
 }
 
 impl State {
-    /// Settles whether frees look at no block from now on.
+    /// Settles whether live blocks are marked from now on. Without that there is no mark.
     pub(super) fn settle_marking(&mut self) {
-        self.marking = self.quick.is_on() && self.arena.len() >= self.many;
+        let most = if self.marking {
+            self.many / 2
+        } else {
+            self.many
+        };
+        let marking = self.quick.is_on() && self.arena.len() >= most;
+        if self.marking && !marking {
+            self.arena.marks.wipe();
+        }
+        self.marking = marking;
     }
 
     /// Marks a block that was handed out, where that may be of use.
@@ -36,29 +100,38 @@ impl State {
         }
     }
 
-    /// Gives the block at `addr` back without a look at it; false when it has no mark, or waits matter.
-    #[inline(never)]
-    pub(super) fn free_unread(&mut self, addr: usize) -> bool {
-        if self.history.recording || self.stats.blocks.has_waiting() {
-            return false;
-        }
-        let Some((entry, block, small)) = self.live.find_marked(addr, &self.arena.marks) else {
+    /// Gives the block at `addr` back without a look at it. Otherwise false, and no block is unread.
+    #[inline]
+    pub(super) fn free_marked(&mut self, addr: usize) -> bool {
+        // What was just handed out lies in the processor's cache, and may be asked for again at once. Where blocks wait,
+        // peaks of active ones are noted before any is freed.
+        let unfit =
+            addr == self.newest || self.history.recording || self.stats.blocks.has_waiting();
+        let found = (!unfit).then(|| self.live.find_marked(addr, &self.arena.marks));
+        let Some((entry, block, small)) = found.flatten() else {
+            self.read_unread();
             return false;
         };
         self.arena.prefetch(block);
         self.arena.marks.clear(block);
-        if self.unread.block.is_some() {
-            self.read_unread();
-        }
         self.stats.blocks.freed_unread(small);
-        self.unread = LastFreed { block, entry };
+        if let Some(first) = self.unread.push(LastFreed { block, entry }) {
+            self.read(first);
+        }
         true
     }
 
-    /// Looks at the block that was freed without: it is kept, or the one freed last.
+    /// Looks at all blocks that were freed without.
     #[inline]
     pub(super) fn read_unread(&mut self) {
-        let freed = std::mem::replace(&mut self.unread, LastFreed::NONE);
+        while let Some(freed) = self.unread.pop() {
+            self.read(freed);
+        }
+    }
+
+    /// Looks at a block that was freed without: it is kept, or the one freed last.
+    #[inline]
+    fn read(&mut self, freed: LastFreed) {
         if self.last_freed.block.is_some() {
             self.keep_last_freed();
         }
@@ -77,7 +150,7 @@ impl State {
     }
 
     /// A block that was kept, for a request of its size, while another is unread; looks at that if this finds none.
-    #[inline(never)]
+    #[inline]
     pub(super) fn take_kept_first(
         &mut self,
         list: ListId,
@@ -86,7 +159,10 @@ impl State {
         requested: usize,
         small: bool,
     ) -> Option<usize> {
-        let room = self.stats.blocks.has_room(small, counted as i64, requested as i64);
+        let room = self
+            .stats
+            .blocks
+            .has_room(small, counted as i64, requested as i64);
         if room && let Some(addr) = self.take_kept(list, size, counted, requested) {
             return Some(addr);
         }

@@ -107,6 +107,7 @@ fn run(config: &str, aliasing: bool, heavy: bool, ops: Vec<Op>) -> bool {
     let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
     if heavy {
         device.assume_heavy_traffic();
+        device.assume_many_blocks();
         device.lend_eagerly();
         device.share_eagerly();
     }

@@ -118,6 +118,11 @@ impl Round {
                 .devices()
                 .for_each(|device| device.assume_heavy_traffic());
         }
+        if random.below(2) == 0 {
+            registry
+                .devices()
+                .for_each(|device| device.assume_many_blocks());
+        }
         if random.below(4) == 0 {
             registry.devices().for_each(|device| {
                 device.lend_eagerly();

@@ -92,9 +92,10 @@ impl World {
         let count = setup.devices.clamp(1, 3);
         registry.init(count.into()).expect("devices");
         if setup.heavy {
-            registry
-                .devices()
-                .for_each(|device| device.assume_heavy_traffic());
+            registry.devices().for_each(|device| {
+                device.assume_heavy_traffic();
+                device.assume_many_blocks();
+            });
         }
         if setup.shares {
             registry.devices().for_each(|device| device.share_eagerly());

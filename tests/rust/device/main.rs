@@ -19,6 +19,7 @@ mod streams;
 mod traffic;
 mod transit;
 mod turns;
+mod unread;
 mod virtual_segments;
 
 use std::sync::Arc;

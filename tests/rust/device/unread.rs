@@ -1,0 +1,254 @@
+//! Frees without a look at the block, where there are many: nobody sees that some were not looked at.
+
+use crate::*;
+use npualloc::stats::{PoolStat, Stat};
+use proptest::prelude::*;
+
+/// A device that is said to have many blocks, with memory to spare.
+fn of_many(capacity: usize) -> (Arc<FakeDriver>, DeviceAllocator) {
+    let (driver, settings) = (Arc::new(FakeDriver::new(capacity)), settings_by_default(""));
+    let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
+    device.assume_many_blocks();
+    for _ in 0..8 {
+        device.allocate(64 * MIB, S0).expect("fits");
+    }
+    (driver, device)
+}
+
+/// Blocks of a size that is asked for again and again.
+fn blocks(device: &DeviceAllocator, count: usize) -> Vec<usize> {
+    let mut at = Vec::new();
+    for _ in 0..3 {
+        for addr in at.drain(..) {
+            assert!(device.deallocate(addr));
+        }
+        at.extend((0..count).map(|_| device.allocate(4096, S0).expect("fits")));
+    }
+    at
+}
+
+#[test]
+fn a_block_is_freed_once_however_many_were_freed_after_it() {
+    let (_, device) = of_many(4 * GIB);
+    for later in 0..10 {
+        let at = blocks(&device, later + 1);
+        for addr in &at {
+            assert!(device.deallocate(*addr));
+        }
+        assert!(!device.deallocate(at[0]), "after {later} others");
+        assert!(!device.record_stream(at[0], SIDE));
+        assert_eq!(device.describe_block(at[0]), None);
+        device.check_consistency().expect("consistent");
+    }
+}
+
+#[test]
+fn what_is_no_start_of_a_block_is_refused() {
+    let (_, device) = of_many(4 * GIB);
+    let addr = blocks(&device, 1)[0];
+    // The last ones differ by what the address map doesn't tell apart.
+    for offset in [1, 8, 511, 512, 4096, 1 << 40, 1 << 46, 1 << 62] {
+        assert!(!device.deallocate(addr + offset), "{offset:#x}");
+    }
+    assert!(device.deallocate(addr));
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn a_block_that_another_stream_uses_or_is_damaged_is_looked_at() {
+    let (driver, device) = of_many(4 * GIB);
+    let at = blocks(&device, 4);
+    assert!(device.record_stream(at[1], SIDE));
+    driver.submit(SIDE);
+    assert_eq!(device.mark_damaged(at[2], 1), 1);
+    device.check_consistency().expect("consistent");
+    at.iter().for_each(|addr| assert!(device.deallocate(*addr)));
+    let got: Vec<_> = (0..3)
+        .map(|_| device.allocate(4096, S0).expect("fits"))
+        .collect();
+    assert!(
+        !got.contains(&at[1]),
+        "handed out while another stream uses it"
+    );
+    driver.finish(SIDE);
+    device.check_consistency().expect("consistent");
+    for addr in got {
+        assert_eq!(device.is_damaged(addr), Some(false));
+        assert!(device.deallocate(addr));
+    }
+}
+
+#[test]
+fn a_request_finds_what_is_unread() {
+    let (driver, device) = of_many(4 * GIB);
+    let at = blocks(&device, 5);
+    at.iter().for_each(|addr| assert!(device.deallocate(*addr)));
+    let calls = driver.total_calls();
+    let mut got: Vec<_> = at
+        .iter()
+        .map(|_| device.allocate(4096, S0).expect("fits"))
+        .collect();
+    got.sort_unstable();
+    assert_eq!(got, at, "the same blocks");
+    assert_eq!(driver.total_calls(), calls);
+}
+
+#[test]
+fn a_block_that_is_freed_and_asked_for_at_once_comes_back() {
+    let (_, device) = of_many(4 * GIB);
+    let at = blocks(&device, 2);
+    assert!(device.deallocate(at[0]));
+    for _ in 0..6 {
+        let addr = device.allocate(4096, S0).expect("fits");
+        assert!(device.deallocate(addr));
+        assert_eq!(device.allocate(4096, S0).expect("fits"), addr);
+        assert!(device.deallocate(addr));
+    }
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn marks_are_gone_once_there_are_few_blocks_and_right_when_there_are_many_again() {
+    let settings = settings_by_default("");
+    let driver = Arc::new(FakeDriver::new(64 * GIB));
+    let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
+    let mut live = blocks(&device, 9000);
+    for round in 0..3 {
+        for addr in live.split_off(100) {
+            assert!(device.deallocate(addr));
+        }
+        device.check_consistency().expect("consistent");
+        // None is marked any more, and so none when it is handed out as it was.
+        live.iter()
+            .for_each(|addr| assert!(device.deallocate(*addr)));
+        live = blocks(&device, 9000 + round);
+        device.check_consistency().expect("consistent");
+    }
+    for addr in live {
+        assert!(device.deallocate(addr));
+        assert!(!device.deallocate(addr));
+    }
+    device.check_consistency().expect("consistent");
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Alloc(usize),
+    Free(usize),
+    /// Blocks, one after the other, are freed, and as large ones allocated.
+    Replace(usize, usize),
+    /// A use on another stream, and that it is over.
+    Use(usize),
+    ResetPeaks,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let often = prop::sample::select(vec![400usize, 4000, 70_000, MIB, 3 * MIB]);
+    prop_oneof![
+        3 => prop_oneof![often, 1usize..300_000].prop_map(Op::Alloc),
+        3 => any::<usize>().prop_map(Op::Free),
+        3 => (any::<usize>(), 1usize..8).prop_map(|(at, count)| Op::Replace(at, count)),
+        1 => any::<usize>().prop_map(Op::Use),
+        1 => Just(Op::ResetPeaks),
+    ]
+}
+
+/// What is expected of the small pool, of the large one, and of both.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Expected([Stat; 3]);
+
+impl Expected {
+    fn change(&mut self, small: bool, by: usize, freed: bool) {
+        let by = by as i64;
+        for stat in [usize::from(!small), 2] {
+            let stat = &mut self.0[stat];
+            if freed {
+                stat.current -= by;
+                stat.freed += by;
+            } else {
+                stat.current += by;
+                stat.allocated += by;
+                stat.peak = stat.peak.max(stat.current);
+            }
+        }
+    }
+
+    fn of(stat: &PoolStat) -> Self {
+        Self([stat.pool(true), stat.pool(false), stat.aggregate()])
+    }
+}
+
+/// The client's view of a device, counted call by call.
+struct Client {
+    device: DeviceAllocator,
+    live: Vec<(usize, usize)>,
+    /// Blocks, their bytes, and bytes asked for.
+    expected: [Expected; 3],
+}
+
+impl Client {
+    fn count(&mut self, bytes: usize, freed: bool) {
+        let rounded = (bytes + 32).next_multiple_of(512);
+        for (expected, by) in self.expected.iter_mut().zip([1, rounded, bytes]) {
+            expected.change(rounded <= MIB, by, freed);
+        }
+    }
+
+    fn alloc(&mut self, bytes: usize) {
+        self.live
+            .push((self.device.allocate(bytes, S0).expect("fits"), bytes));
+        self.count(bytes, false);
+    }
+
+    fn free(&mut self, at: usize) -> usize {
+        let (addr, bytes) = self.live.swap_remove(at % self.live.len());
+        assert!(self.device.deallocate(addr));
+        self.count(bytes, true);
+        bytes
+    }
+
+    fn step(&mut self, op: Op) {
+        match op {
+            Op::Alloc(bytes) => self.alloc(bytes),
+            Op::ResetPeaks => {
+                self.device.reset_peak_stats();
+                let stats = self
+                    .expected
+                    .iter_mut()
+                    .flat_map(|expected| &mut expected.0);
+                stats.for_each(|stat| stat.peak = stat.current);
+            }
+            _ if self.live.is_empty() => {}
+            Op::Free(at) => {
+                self.free(at);
+            }
+            Op::Replace(at, count) => {
+                for _ in 0..count {
+                    let bytes = self.free(at);
+                    self.alloc(bytes);
+                }
+            }
+            Op::Use(at) => {
+                let (addr, _) = self.live[at % self.live.len()];
+                assert!(self.device.record_stream(addr, SIDE));
+                assert!(self.device.erase_stream(addr, SIDE));
+            }
+        }
+    }
+}
+
+proptest! {
+    /// Blocks, bytes, and bytes asked for, at their peaks too, are what is counted here one by one.
+    #[test]
+    fn figures_are_exact_while_frees_are_unread(ops in prop::collection::vec(op(), 1..200)) {
+        let (_, device) = of_many(8 * GIB);
+        let mut client = Client { device, live: Vec::new(), expected: Default::default() };
+        (0..8).for_each(|_| client.count(64 * MIB, false));
+        ops.into_iter().for_each(|op| client.step(op));
+        let (stats, _) = client.device.stats();
+        let shown = [&stats.allocation, &stats.allocated_bytes, &stats.requested_bytes];
+        prop_assert_eq!(shown.map(Expected::of), client.expected);
+        prop_assert_eq!(stats.active, stats.allocation);
+        client.device.check_consistency().expect("consistent");
+    }
+}
