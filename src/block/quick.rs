@@ -124,6 +124,12 @@ impl QuickLists {
         self.steps = limits.steps;
     }
 
+    /// Bytes up to which blocks of either kind are kept.
+    #[cfg(test)]
+    pub(crate) fn most(&self) -> [usize; 2] {
+        self.most
+    }
+
     /// Whether blocks may be kept.
     #[inline]
     pub fn is_on(&self) -> bool {
