@@ -19,7 +19,8 @@ use crate::size::{MIN_BLOCK_SIZE, MOST_STEPPED, SMALL_SIZE, STEPS, kept_size, ke
 /// 0.04 less of what is live and takes up to a tenth more time; twice as much reserves up to 0.03 more, and takes 6 to 11 %
 /// less on three, 6 % more on one that comes to the most it may hold.
 const SHARE: usize = 16;
-/// The same while less than half of all the memory there is is held: 12, 0, 5 and 6 % less time on the four traces.
+/// The same while less than three quarters of all the memory there is are held: 12, 0, 5 and 6 % less time on the four
+/// traces.
 const SHARE_AT_LEISURE: usize = 8;
 
 /// The same for blocks of up to 2 MiB, which in the recorded traces are a small part of what is held.
@@ -43,7 +44,7 @@ impl State {
         let on = simple && wanted && self.may_keep() && self.is_ample();
         let limits = if on {
             let held = self.reserved();
-            let at_leisure = held < self.most_there_is() / 2;
+            let at_leisure = held < self.most_there_is() * 3 / 4;
             Limits {
                 small: held / SMALL_SHARE,
                 large: held / if at_leisure { SHARE_AT_LEISURE } else { SHARE },
@@ -227,7 +228,7 @@ mod tests {
     const GIB: usize = 1 << 30;
 
     #[test]
-    fn less_is_kept_of_large_blocks_once_half_of_the_memory_is_held() {
+    fn less_is_kept_of_large_blocks_once_most_of_the_memory_is_held() {
         let mut state = State::new(Settings::parse("").expect("valid"));
         (state.virtual_memory, state.total) = (true, 64 * GIB);
         let mut kept_of = |held: usize| {
