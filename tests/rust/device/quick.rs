@@ -136,8 +136,8 @@ fn what_is_not_asked_for_any_more_makes_room_for_what_is() {
         }
         at
     };
-    cycle(large, 40);
-    cycle(large, 40);
+    cycle(large, 64);
+    cycle(large, 64);
     // The block freed last is handed out as it lies anyway; the one before it where it is kept.
     let is_kept = |bytes: usize| {
         let at = cycle(bytes, 4);
