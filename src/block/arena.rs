@@ -153,7 +153,7 @@ impl BlockArena {
 
     /// Bytes of bookkeeping held.
     pub fn heap_bytes(&self) -> usize {
-        self.used * size_of::<Block>() + Marks::heap_bytes(self.used)
+        self.used * (size_of::<Block>() + Marks::BYTES)
     }
 
     /// Adds a block without neighbours, in state `Pending` (in no index yet).

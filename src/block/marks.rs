@@ -33,6 +33,9 @@ fn high_part(addr: usize) -> Option<u8> {
 }
 
 impl Marks {
+    /// Bytes of bookkeeping for a block.
+    pub(super) const BYTES: usize = size_of::<u8>();
+
     /// No mark, for `blocks` blocks (a power of two).
     pub(super) fn new(blocks: usize) -> Self {
         Self(LazyArray::new(blocks))
@@ -41,11 +44,6 @@ impl Marks {
     /// The same for more blocks.
     pub(super) fn grown(&self, blocks: usize) -> Self {
         Self(self.0.grown(blocks, self.0.len()))
-    }
-
-    /// Bytes of bookkeeping for so many blocks.
-    pub(super) fn heap_bytes(blocks: usize) -> usize {
-        blocks
     }
 
     /// Marks a block that starts at `addr`, if that can be told from others.
