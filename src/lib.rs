@@ -15,6 +15,7 @@
 //! | [`stream`] | stream uses of a block, events not yet complete |
 //! | [`pool`] | which free index serves a (pool, stream) |
 //! | [`stats`] | counters |
+//! | [`lease`] | what a thread does without the lock of a device |
 //! | [`history`] | trace entries, the client's contexts |
 //! | [`record`] | what a program asks for, written to a file |
 //! | [`device`] | one device's state machine: allocate, free, reclaim, report |
@@ -37,6 +38,7 @@ pub mod error;
 pub mod history;
 pub mod ids;
 // Models use it by itself.
+pub mod lease;
 #[cfg(loom)]
 pub mod owners;
 #[cfg(not(loom))]

@@ -21,6 +21,10 @@ const MOST_PAUSES: u32 = if cfg!(loom) { 1 } else { 512 };
 const PATIENCE: u32 = 8;
 const NAP: Duration = Duration::from_micros(50);
 
+/// Tries to take a lock that is held for moments, and pauses between them.
+const SOON: u32 = if cfg!(loom) { 1 } else { 64 };
+const SOON_PAUSES: u32 = if cfg!(loom) { 1 } else { 4 };
+
 /// See the module's text.
 pub struct RawLock {
     taken: AtomicBool,
@@ -173,6 +177,29 @@ impl<T: Guarded> Mutex<T> {
     #[inline]
     pub fn lock_as_is(&self) -> lock_api::MutexGuard<'_, RawLock, T> {
         self.0.lock()
+    }
+
+    /// As [`Self::lock_as_is`], where the lock is held for moments and seldom.
+    #[inline]
+    pub fn lock_as_is_soon(&self) -> lock_api::MutexGuard<'_, RawLock, T> {
+        for _ in 0..SOON {
+            if let Some(guard) = self.0.try_lock() {
+                return guard;
+            }
+            for _ in 0..SOON_PAUSES {
+                spin_loop();
+            }
+        }
+        self.0.lock()
+    }
+
+    /// As [`Self::lock_as_is`]. Whether another thread had it, too.
+    #[inline]
+    pub fn lock_as_is_noting(&self) -> (lock_api::MutexGuard<'_, RawLock, T>, bool) {
+        match self.0.try_lock() {
+            Some(guard) => (guard, false),
+            None => (self.0.lock(), true),
+        }
     }
 }
 

@@ -25,6 +25,8 @@ pub enum BlockState {
     Returning,
     /// Free, but kept as it is for a request of its size: see [`QuickLists`](super::quick::QuickLists).
     Kept,
+    /// Leased to a thread, which hands it out and takes it back by itself: see [`Lease`](crate::lease::Lease).
+    Leased,
 }
 
 /// A contiguous part of a segment. One cache line.

@@ -125,7 +125,6 @@ impl QuickLists {
     }
 
     /// Bytes up to which blocks of either kind are kept.
-    #[cfg(test)]
     pub(crate) fn most(&self) -> [usize; 2] {
         self.most
     }
@@ -146,6 +145,11 @@ impl QuickLists {
     #[inline]
     pub fn size_of_block(&self, size: usize) -> usize {
         if self.steps { kept_size(size) } else { size }
+    }
+
+    /// Whether that is so: see [`Limits::steps`].
+    pub fn has_steps(&self) -> bool {
+        self.steps
     }
 
     /// A block of exactly `size` bytes for a request of that list: the one kept last.
@@ -183,6 +187,17 @@ impl QuickLists {
         let at = set_of(key);
         let way = self.sets[at].way_of(key)?;
         self.pop_of(arena, Slot(at * WAYS + way))
+    }
+
+    /// As [`Self::take_unasked`], where more than one is kept: again and again it takes all but one.
+    pub fn take_spare(&mut self, arena: &BlockArena, list: ListId, size: usize) -> Option<BlockId> {
+        let key = key_of(list, size);
+        let at = set_of(key);
+        let way = self.sets[at].way_of(key)?;
+        let spare = self.sets[at].count[way] > 1;
+        spare
+            .then(|| self.pop_of(arena, Slot(at * WAYS + way)))
+            .flatten()
     }
 
     /// Whether freed blocks of a list and size are kept, as far as there is room.

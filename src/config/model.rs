@@ -126,6 +126,11 @@ impl Settings {
         align_up(size.max(MIN_BLOCK_SIZE), MIN_BLOCK_SIZE)
     }
 
+    /// Whether requests are rounded to multiples of 512 bytes, and no further.
+    pub fn rounds_plainly(&self) -> bool {
+        !self.rounds_to_divisions
+    }
+
     fn round_size_by_divisions(&self, size: usize) -> usize {
         let divisions = self.roundup_power2_divisions[power2_interval(size)];
         // The product wraps for absurd divisions, as in the stock allocator.

@@ -24,6 +24,9 @@ impl Guarded for State {
         if self.last_freed.block.is_some() {
             self.keep_last_freed();
         }
+        if self.leasing {
+            self.recall();
+        }
     }
 
     #[inline]

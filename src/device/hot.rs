@@ -48,13 +48,26 @@ impl DeviceAllocator {
     /// is to be done.
     #[inline]
     pub(crate) fn allocate_cached(&self, bytes: usize, stream: StreamKey) -> Option<usize> {
-        let mut guard = self.state.lock_as_is();
+        if self.leases.is_crowded() {
+            return self.allocate_leased(bytes, stream);
+        }
+        let (mut guard, waited) = self.state.lock_as_is_noting();
         let state = &mut *guard;
+        if waited && state.note_wait() {
+            drop(guard);
+            return self.allocate_leased(bytes, stream);
+        }
         if let Some(addr) = state.bounce.take(bytes, stream) {
             return Some(addr);
         }
-        if state.attention && !state.traffic.pass() {
-            return None;
+        if state.attention {
+            if state.leasing {
+                drop(guard);
+                return self.allocate_leased(bytes, stream);
+            }
+            if !state.traffic.pass() {
+                return None;
+            }
         }
         if state.bounce.block.is_some() {
             state.end_bounce();
@@ -114,19 +127,32 @@ impl DeviceAllocator {
     /// of this device, or needs more.
     #[inline]
     pub(crate) fn deallocate_plain(&self, addr: usize) -> bool {
+        if self.leases.is_crowded() {
+            return self.deallocate_leased(addr);
+        }
         prefetch_bucket(&self.buckets, addr);
-        let mut guard = self.state.lock_as_is();
+        let (mut guard, waited) = self.state.lock_as_is_noting();
         let state = &mut *guard;
+        if waited && state.note_wait() {
+            drop(guard);
+            return self.deallocate_leased(addr);
+        }
         if state.bounce.put(addr) {
             return true;
         }
         if state.bounce.block.is_some() {
             state.end_bounce();
         }
-        if state.marking {
-            return self.deallocate_among_many(state, addr);
+        let freed = if state.marking {
+            self.deallocate_among_many(state, addr)
+        } else {
+            self.free_plain::<false>(state, addr)
+        };
+        if !freed && state.leasing {
+            drop(guard);
+            return self.deallocate_leased(addr);
         }
-        self.free_plain::<false>(state, addr)
+        freed
     }
 
     /// Gives a block back that is looked at. `MANY`: it may be marked; none is unread.
@@ -186,7 +212,7 @@ impl State {
     /// Gives a block back that other streams used, if its events may wait for those of other blocks.
     #[inline(never)]
     fn free_later(&mut self, id: BlockId, place: Place) -> bool {
-        if !self.may_defer(self.arena[id].size) {
+        if self.leasing || !self.may_defer(self.arena[id].size) {
             return false;
         }
         if self.last_freed.block.is_some() {
@@ -334,6 +360,27 @@ impl State {
         addr
     }
 
+    /// A block of a virtual segment.
+    #[inline]
+    pub(super) fn serve_best_virtual(
+        &mut self,
+        requested: usize,
+        counted: usize,
+        size: usize,
+        list: ListId,
+    ) -> Option<usize> {
+        let found = self.best_virtual(list, size);
+        let found = found.or_else(|| self.merge_for(list, size))?;
+        self.lists[list].free.remove(&mut self.arena, found);
+        let id = if size < ROUND_LARGE {
+            found
+        } else {
+            self.cut_to_alignment(found, list, size)
+        };
+        let uncounted = size - counted;
+        Some(self.hand_out_part::<true>(id, list, size, uncounted, requested))
+    }
+
     /// A block of a virtual segment; of a fixed one, if there is none.
     #[inline(never)]
     fn serve_virtual(
@@ -344,16 +391,8 @@ impl State {
         stream: StreamKey,
         list: ListId,
     ) -> Option<usize> {
-        let found = self.best_virtual(list, size);
-        if let Some(found) = found.or_else(|| self.merge_for(list, size)) {
-            self.lists[list].free.remove(&mut self.arena, found);
-            let id = if size < ROUND_LARGE {
-                found
-            } else {
-                self.cut_to_alignment(found, list, size)
-            };
-            let uncounted = size - counted;
-            return Some(self.hand_out_part::<true>(id, list, size, uncounted, requested));
+        if let Some(addr) = self.serve_best_virtual(requested, counted, size, list) {
+            return Some(addr);
         }
         let size = counted;
         let request = Request {

@@ -9,6 +9,7 @@ mod check;
 mod check_guests;
 mod check_pages;
 mod checkpoint;
+mod crowd;
 mod damage;
 mod donor;
 mod engine;
@@ -25,6 +26,7 @@ mod guest;
 mod history;
 mod hot;
 mod info;
+mod leasing;
 mod mapping;
 mod order;
 mod page_size;
@@ -32,6 +34,7 @@ mod pools;
 mod prefetch;
 mod probe;
 mod quick;
+mod recall;
 mod reclaim;
 mod report;
 mod returning;
@@ -65,6 +68,7 @@ use crate::config::Settings;
 use crate::driver::Driver;
 use crate::error::{AllocError, Result};
 use crate::ids::DeviceId;
+use crate::lease::Leases;
 use crate::primitives::BlockingMutex;
 use crate::sync::{Mutex, MutexGuard};
 use prefetch::Prefetcher;
@@ -80,6 +84,8 @@ pub struct DeviceAllocator {
     pad: usize,
     /// Where live blocks are looked up.
     buckets: Arc<BucketHint>,
+    /// What threads do without the lock; theirs are taken after `state`.
+    leases: Arc<Leases>,
     state: Mutex<State>,
     /// Held by the thread that puts pools to sleep, or wakes them; taken before `state`.
     exclusive: BlockingMutex<()>,
@@ -107,6 +113,7 @@ impl DeviceAllocator {
             driver,
             pad,
             buckets: state.live.hint(),
+            leases: state.leases.clone(),
             state: Mutex::new(state),
             exclusive: BlockingMutex::new(()),
             trying: BlockingMutex::new(()),

@@ -196,7 +196,7 @@ impl State {
 
     #[cold]
     #[inline(never)]
-    fn give_up_slot(&mut self, slot: Slot) {
+    pub(super) fn give_up_slot(&mut self, slot: Slot) {
         while let Some(id) = self.quick.pop_of(&self.arena, slot) {
             self.keep_no_more(id);
         }
@@ -211,7 +211,7 @@ impl State {
         }
     }
 
-    fn keep_no_more(&mut self, id: BlockId) {
+    pub(super) fn keep_no_more(&mut self, id: BlockId) {
         let block = &mut self.arena[id];
         block.state = BlockState::Pending;
         let (addr, list) = (block.addr, block.list);

@@ -1,7 +1,10 @@
 //! The bookkeeping of one device: pure, called under the device lock. The transitions of blocks are in
 //! `transitions`, those of segments in `segments`.
 
+use std::sync::Arc;
+
 use super::bounce::Bounce;
+use super::crowd::Crowd;
 use super::guest::Guests;
 use super::hot::LastFreed;
 use super::probe::Probe;
@@ -11,6 +14,7 @@ use crate::config::{ExpandableSegments, Settings};
 use crate::driver::{EventHandle, StreamToken};
 use crate::history::History;
 use crate::ids::{BlockId, ListId, PoolId, StreamKey};
+use crate::lease::Leases;
 use crate::page::PagePool;
 use crate::pool::{FreeLists, PoolTable};
 use crate::segment::SegmentTable;
@@ -55,6 +59,11 @@ pub(super) struct State {
     ///
     /// [`Mutex::lock_keeping`]: crate::sync::Mutex::lock_keeping
     pub quick: QuickLists,
+    /// What threads do by themselves.
+    pub leases: Arc<Leases>,
+    /// Some lease has begun; never while a guard of the lock is held. `attention` is set then.
+    pub leasing: bool,
+    pub crowd: Crowd,
     /// The tick when room was last made for others.
     pub room_made: u64,
     /// The block that was last handed out right after it was freed, as it lay.
@@ -179,6 +188,9 @@ impl State {
             marking: false,
             many: MANY,
             quick: QuickLists::default(),
+            leases: Arc::default(),
+            leasing: false,
+            crowd: Crowd::default(),
             room_made: 0,
             returned: BlockId::NONE,
             bounce: Bounce::NONE,

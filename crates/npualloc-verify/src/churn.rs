@@ -12,6 +12,7 @@ use npualloc::device::DeviceAllocator;
 use npualloc::driver::fake::FakeDriver;
 use npualloc::error::AllocError;
 use npualloc::ids::{MempoolId, StreamKey};
+use npualloc::lease::act_as;
 use npualloc::registry::Registry;
 
 use crate::Random;
@@ -123,6 +124,9 @@ impl Round {
                 .devices()
                 .for_each(|device| device.assume_many_blocks());
         }
+        if random.below(2) == 0 {
+            registry.devices().for_each(|device| device.assume_crowd());
+        }
         if random.below(4) == 0 {
             registry.devices().for_each(|device| {
                 device.lend_eagerly();
@@ -195,6 +199,8 @@ impl Round {
             let device = self.random.below(DEVICES);
             // A stretch of work on one device, as programs do it.
             for _ in 0..64 {
+                // Whose leases these are: work of some threads, one after the other.
+                act_as(self.random.below(3));
                 self.step(device);
             }
             if self.random.below(2) == 0 {

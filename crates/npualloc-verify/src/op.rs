@@ -169,6 +169,8 @@ pub struct Setup {
     pub lends: bool,
     /// The large blocks of all streams come into one list as soon as two streams have some.
     pub shares: bool,
+    /// Threads get leases from the beginning, as if they had waited for each other.
+    pub crowded: bool,
     /// 1 to 3.
     pub devices: u8,
     /// Of each device, MiB.
@@ -220,6 +222,7 @@ impl Program {
             heavy: flags & 2 != 0,
             lends: flags & 0x40 != 0,
             shares: config & 0x80 != 0,
+            crowded: config & 0x40 != 0,
             devices: 1 + (flags >> 2 & 0xF) % 3,
             capacity: 64 + 4 * u16::from(capacity),
         };

@@ -97,6 +97,9 @@ impl World {
                 device.assume_many_blocks();
             });
         }
+        if setup.crowded {
+            registry.devices().for_each(|device| device.assume_crowd());
+        }
         if setup.shares {
             registry.devices().for_each(|device| device.share_eagerly());
         }
@@ -442,10 +445,15 @@ pub struct Outcome {
 /// When a rule is broken.
 pub fn run(program: &Program) -> Outcome {
     let mut world = World::new(program.setup);
-    for op in &program.ops {
+    for (at, op) in program.ops.iter().enumerate() {
+        // Operations of several threads, one after the other. What they lease comes back when somebody looks.
+        npualloc::lease::act_as(at * 5 % 7 % 3);
         world.step(*op);
-        world.check();
+        if !program.setup.crowded || at % 8 == 0 {
+            world.check();
+        }
     }
+    world.check();
     let driver = world.driver.clone();
     let faults = world.finish();
     let calls = driver.inner.total_calls();

@@ -13,6 +13,7 @@ fn on_one_device(config: u8, capacity: u16, ops: Vec<Op>) {
         heavy: false,
         lends: false,
         shares: false,
+        crowded: false,
         devices: 1,
         capacity,
     };

@@ -54,17 +54,19 @@ fn setup() -> impl Strategy<Value = Setup> {
         any::<bool>(),
         any::<bool>(),
         any::<bool>(),
+        any::<bool>(),
         1u8..=3,
         64u16..1024,
     )
         .prop_map(
-            |(config, probe, aliasing, heavy, lends, shares, devices, capacity)| Setup {
+            |(config, probe, aliasing, heavy, lends, shares, crowded, devices, capacity)| Setup {
                 config,
                 probe,
                 aliasing,
                 heavy,
                 lends,
                 shares,
+                crowded,
                 devices,
                 capacity,
             },

@@ -1,0 +1,261 @@
+//! Blocks leased to threads that would wait for each other otherwise: where several want the device's lock at once
+//! ([`Crowd`](super::crowd::Crowd)), each gets a [`Lease`], which is free blocks and a part of the room below the peaks, and
+//! hands out and takes back by itself. What its lease does not serve it gets here, and has it leased.
+//!
+//! A leased block looks live to everything else: its state is `Leased`, its entry stays in the address map, and only the
+//! lease knows whether the client has it. So whoever takes the device's lock for more than to hand out or to take back,
+//! has everything back first ([`State::recall`]): nobody sees what a lease has done but as if it had been done under the
+//! lock.
+
+use super::DeviceAllocator;
+use super::state::State;
+use crate::block::Found;
+use crate::ids::{BlockId, ListId, PoolId, StreamKey};
+use crate::lease::{Lease, Put, Terms};
+use crate::size::SMALL_SIZE;
+
+/// A lease gets one of so many parts of the room that there is.
+const SHARERS: i64 = 2;
+/// Free blocks that a lease gets with one that it asked for.
+const SPARE: usize = 7;
+impl DeviceAllocator {
+    /// [`Self::allocate_cached`] for one of several threads.
+    #[inline(never)]
+    pub(super) fn allocate_leased(&self, bytes: usize, stream: StreamKey) -> Option<usize> {
+        let (slot, number) = self.leases.mine();
+        {
+            let mut lease = slot.lock();
+            if let Some(addr) = lease.take(bytes, stream) {
+                return Some(addr);
+            }
+            lease.prepare();
+        }
+        let mut guard = self.state.lock_as_is_soon();
+        let state = &mut *guard;
+        state.finish_what_is_late();
+        let mut lease = slot.lock();
+        if lease.terms().is_none() {
+            state.begin_lease(&mut lease, stream, self.pad);
+        }
+        state.serve_leased(&mut lease, bytes, number, stream)
+    }
+
+    /// [`Self::deallocate_plain`] for one of several threads.
+    #[inline(never)]
+    pub(super) fn deallocate_leased(&self, addr: usize) -> bool {
+        let (slot, number) = self.leases.mine();
+        if slot.lock().put(addr) == Put::Done {
+            return true;
+        }
+        let mut guard = self.state.lock_as_is_soon();
+        let state = &mut *guard;
+        state.finish_what_is_late();
+        if !state.leasing {
+            return self.free_plain::<true>(state, addr);
+        }
+        let mut lease = slot.lock();
+        if state.take_back_leased(&mut lease, addr) {
+            let alone = lease.has_ended() && state.crowd.is_alone(number);
+            drop(lease);
+            if alone {
+                state.recall();
+                state.end_crowd();
+            }
+            return true;
+        }
+        state.free_into(&mut lease, addr) || self.free_plain::<true>(state, addr)
+    }
+
+    /// From now on threads get leases whether they wait for each other or not, as far as blocks may be leased: for tests.
+    #[doc(hidden)]
+    pub fn assume_crowd(&self) {
+        self.state.lock().crowd.always = true;
+        self.leases.crowd(true);
+    }
+}
+
+impl State {
+    /// Notes that a thread waited for the lock. Whether it is to use its lease.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note_wait(&mut self) -> bool {
+        if self.crowd.waited(self.tick) && self.may_lease() {
+            self.leases.crowd(true);
+        }
+        self.leases.is_crowded()
+    }
+
+    /// Threads use the lock from now on.
+    pub(super) fn end_crowd(&mut self) {
+        self.leases.crowd(self.crowd.always);
+    }
+
+    /// Whether blocks may be leased. Other than while they are, there is nothing to do then but to hand out and to take back.
+    fn may_lease(&self) -> bool {
+        self.leasing
+            || self.quick.is_on()
+                && !self.attention
+                && self.captures == 0
+                && !self.stats.blocks.has_waiting()
+                && self.settings.rounds_plainly()
+    }
+
+    /// Finishes all that is late but what is kept and what is leased.
+    fn finish_what_is_late(&mut self) {
+        if self.bounce.block.is_some() {
+            self.end_bounce();
+        }
+        self.read_unread();
+        if self.last_freed.block.is_some() {
+            self.keep_last_freed();
+        }
+    }
+
+    fn begin_lease(&mut self, lease: &mut Lease, stream: StreamKey, pad: usize) {
+        if !self.may_lease() {
+            self.end_crowd();
+            return;
+        }
+        let virtual_memory = self.virtual_memory;
+        let mut list = |small| {
+            self.lists
+                .of(PoolId::DEFAULT, stream, small, virtual_memory)
+        };
+        let terms = Terms {
+            stream,
+            pad,
+            steps: self.quick.has_steps(),
+            lists: [list(true), list(false)],
+            most: self.quick.most(),
+        };
+        lease.begin(terms);
+        if lease.terms().is_some() {
+            (self.leasing, self.attention) = (true, true);
+        }
+        // The rest stays free for others, so that the lease is not full again at once.
+        while !lease.is_half_full()
+            && let Some(former) = lease.next_former()
+        {
+            let block = self.arena.get(former.block);
+            let there = block.filter(|block| block.generation == former.generation);
+            let plain = there.filter(|block| block.is_plain());
+            if plain.is_some_and(|block| terms.list(block.size) == block.list) {
+                self.lease_out(lease, former.block);
+            }
+        }
+    }
+
+    /// A block for a request that its thread's lease did not serve. It is leased if the lease is for its stream. Without a
+    /// lease, where a peak would move, and where no block is free nothing is served.
+    fn serve_leased(
+        &mut self,
+        lease: &mut Lease,
+        bytes: usize,
+        number: usize,
+        stream: StreamKey,
+    ) -> Option<usize> {
+        let terms = *lease.terms()?;
+        if lease.is_full() {
+            return None;
+        }
+        // All the room there is but that of other leases.
+        self.stats.blocks.collect(&mut lease.allowance);
+        let (counted, size) = terms.sizes(bytes);
+        let small = size <= SMALL_SIZE;
+        let mine = terms.stream == stream;
+        let list = self
+            .lists
+            .of(PoolId::DEFAULT, stream, small, self.virtual_memory);
+        let has_room = |state: &Self| {
+            let blocks = &state.stats.blocks;
+            blocks.has_all_room(small, counted as i64, bytes as i64)
+        };
+        if !has_room(self) {
+            self.collect_rooms(number);
+            if !has_room(self) {
+                return None;
+            }
+        }
+        let addr = if mine && lease.has(size) {
+            // It lacked room.
+            self.stats.blocks.lend(&mut lease.allowance, 1);
+            let addr = lease.take(bytes, stream);
+            self.stats.blocks.collect(&mut lease.allowance);
+            addr
+        } else {
+            let id = self.serve_for_lease(lease, number, (bytes, counted, size), list)?;
+            if mine {
+                self.lease_out(lease, id);
+                self.lease_spare(lease, list, size);
+            }
+            Some(self.arena[id].addr)
+        };
+        self.stats.blocks.lend(&mut lease.allowance, SHARERS);
+        addr
+    }
+
+    /// Hands a block out for a request of (`bytes`, `counted`, `size`) that moves no peak: one that was kept, a part of a
+    /// free one, or of what free blocks of leases make up.
+    fn serve_for_lease(
+        &mut self,
+        lease: &mut Lease,
+        number: usize,
+        (bytes, counted, size): (usize, usize, usize),
+        list: ListId,
+    ) -> Option<BlockId> {
+        match self.quick.take(&self.arena, list, size) {
+            Found::Block(id) => {
+                self.hand_out_kept(id, list.is_small(), counted, bytes);
+                return Some(id);
+            }
+            Found::Nothing => {}
+            Found::Stale(slot) => {
+                self.give_up_slot(slot);
+                self.quick.forget(slot);
+            }
+        }
+        let mut served = self.serve_best_virtual(bytes, counted, size, list);
+        if served.is_none() && self.gather(lease, number, list, size) {
+            served = self.serve_best_virtual(bytes, counted, size, list);
+        }
+        self.live.get(served?, &self.arena)
+    }
+
+    /// Leases kept blocks of a size that its thread is likely to ask for again, all but one.
+    fn lease_spare(&mut self, lease: &mut Lease, list: ListId, size: usize) {
+        for _ in 0..SPARE {
+            if !lease.takes(size) {
+                return;
+            }
+            let Some(id) = self.quick.take_spare(&self.arena, list, size) else {
+                return;
+            };
+            if !self.lease_out(lease, id) {
+                self.keep_no_more(id);
+            }
+        }
+    }
+
+    /// Gives a block back that was not leased, and leases it, so that its thread may hand it out again. False if nothing was
+    /// done.
+    fn free_into(&mut self, lease: &mut Lease, addr: usize) -> bool {
+        let Some(id) = self.live.get(addr, &self.arena) else {
+            return false;
+        };
+        let block = &self.arena[id];
+        let (list, size) = (block.list, block.size);
+        let mine = lease.terms().is_some_and(|terms| terms.list(size) == list);
+        if !block.is_plain() || !mine || !lease.takes(size) {
+            return false;
+        }
+        let (small, counted, requested) = self.end_tenancy(id);
+        self.arena.marks.clear(id);
+        if self.lease_out(lease, id) {
+            lease.allowance.freed(small, counted, requested);
+        } else {
+            self.stats.blocks.freed(small, counted, requested);
+            self.keep_or_merge(id);
+        }
+        true
+    }
+}

@@ -1,0 +1,63 @@
+//! A lease for each thread, as far as slots go: threads that share one wait for each other, no more.
+
+use super::leased::Lease;
+use crate::primitives::atomic::{AtomicBool, Ordering};
+use crate::primitives::thread_number;
+use crate::sync::{Guarded, Mutex};
+
+/// Leases of a device.
+const SLOTS: usize = if cfg!(loom) { 2 } else { 8 };
+
+impl Guarded for Lease {}
+
+/// A thread's lease. The device's lock, if it is needed, is taken before.
+#[derive(Default)]
+#[repr(align(128))]
+pub struct Slot(Mutex<Lease>);
+
+impl Slot {
+    /// Takes the slot's lock.
+    #[inline]
+    pub fn lock(&self) -> impl std::ops::DerefMut<Target = Lease> + '_ {
+        self.0.lock_as_is()
+    }
+}
+
+impl Default for Mutex<Lease> {
+    fn default() -> Self {
+        Self::new(Lease::default())
+    }
+}
+
+/// The leases of a device. Thread-safe.
+#[derive(Default)]
+pub struct Leases {
+    /// Several threads want the device's lock at once.
+    crowded: AtomicBool,
+    slots: [Slot; SLOTS],
+}
+
+impl Leases {
+    /// Whether threads are to use their leases. May be out of date: who finds no lease is served otherwise.
+    #[inline]
+    pub fn is_crowded(&self) -> bool {
+        self.crowded.load(Ordering::Relaxed)
+    }
+
+    /// From now on threads use their leases, or don't.
+    pub fn crowd(&self, crowded: bool) {
+        self.crowded.store(crowded, Ordering::Relaxed);
+    }
+
+    /// The calling thread's lease, and its number.
+    #[inline]
+    pub fn mine(&self) -> (&Slot, usize) {
+        let number = thread_number() % SLOTS;
+        (&self.slots[number], number)
+    }
+
+    /// All of them.
+    pub fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter()
+    }
+}
