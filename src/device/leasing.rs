@@ -66,6 +66,13 @@ impl DeviceAllocator {
         state.free_into(&mut lease, addr) || self.free_plain::<true>(state, addr)
     }
 
+    /// Blocks that are leased now: for tests.
+    #[doc(hidden)]
+    pub fn on_lease(&self) -> usize {
+        let _held = self.state.lock_as_is();
+        self.leases.slots().map(|slot| slot.lock().len()).sum()
+    }
+
     /// From now on threads get leases whether they wait for each other or not, as far as blocks may be leased: for tests.
     #[doc(hidden)]
     pub fn assume_crowd(&self) {

@@ -97,6 +97,8 @@ impl State {
     fn bring_back_merged(&mut self, returned: Returned) {
         let block = &mut self.arena[returned.block];
         block.generation = block.generation.wrapping_add(returned.frees);
+        // What it has of the tenant that it was leased with.
+        block.requested = 0;
         self.keep_no_more(returned.block);
     }
 

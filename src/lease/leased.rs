@@ -105,16 +105,19 @@ impl Lease {
             .is_some_and(|(parts, units)| parts.1.takes(units, size))
     }
 
+    /// Blocks it has.
+    pub fn len(&self) -> usize {
+        self.parts.as_ref().map_or(0, |parts| parts.0.len())
+    }
+
     /// Whether it has half as many blocks as it may have.
     pub fn is_half_full(&self) -> bool {
-        self.parts
-            .as_ref()
-            .is_some_and(|parts| parts.0.len() >= MOST_BLOCKS / 2)
+        self.len() >= MOST_BLOCKS / 2
     }
 
     /// Whether it has as many blocks as it may have.
     pub fn is_full(&self) -> bool {
-        self.parts.as_ref().is_some_and(|parts| parts.0.is_full())
+        self.len() == MOST_BLOCKS
     }
 
     /// Takes the block at an address back, if it handed that out and has room for it.

@@ -3,9 +3,11 @@
 
 mod blocks;
 mod chosen;
+mod client;
 mod engine;
 mod guests;
 mod late;
+mod leases;
 mod limits;
 mod meanwhile;
 mod page_sizes;

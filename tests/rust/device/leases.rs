@@ -1,0 +1,308 @@
+//! What threads do by themselves, where several want a device's lock: nobody sees a difference.
+
+use std::sync::mpsc::sync_channel;
+
+use crate::client::Client;
+use crate::*;
+use npualloc::error::AllocError;
+use npualloc::lease::act_as;
+use npualloc::stats::DeviceStats;
+use proptest::prelude::*;
+
+/// A device whose threads get leases, with memory to spare and room below the peaks.
+fn crowded(capacity: usize) -> (Arc<FakeDriver>, DeviceAllocator) {
+    let (driver, settings) = (Arc::new(FakeDriver::new(capacity)), settings_by_default(""));
+    let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
+    let sizes = [4096, 64 * MIB].into_iter();
+    let blocks: Vec<_> = sizes
+        .flat_map(|bytes| std::iter::repeat_n(bytes, 32))
+        .map(|bytes| device.allocate(bytes, S0).expect("fits"))
+        .collect();
+    // Free memory that no lease has, so that requests find some.
+    for addr in blocks {
+        assert!(device.deallocate(addr));
+    }
+    device.assume_crowd();
+    act_as(0);
+    (driver, device)
+}
+
+/// Blocks of a size that is asked for again and again, on the lease of the calling thread.
+fn leased(device: &DeviceAllocator, count: usize) -> Vec<usize> {
+    let mut at = Vec::new();
+    for _ in 0..3 {
+        for addr in at.drain(..) {
+            assert!(device.deallocate(addr));
+        }
+        at.extend((0..count).map(|_| device.allocate(4096, S0).expect("fits")));
+    }
+    assert!(device.on_lease() >= count, "{} blocks", device.on_lease());
+    at
+}
+
+#[test]
+fn a_block_is_freed_once_whoever_frees_it() {
+    for second in 0..2 {
+        let (_, device) = crowded(8 * GIB);
+        for looks in [false, true] {
+            let at = leased(&device, 4);
+            act_as(second);
+            at.iter().for_each(|addr| assert!(device.deallocate(*addr)));
+            if looks {
+                device.check_consistency().expect("consistent");
+                assert_eq!(device.on_lease(), 0, "who looks has all back");
+            }
+            for addr in at {
+                assert!(!device.deallocate(addr));
+                assert!(!device.record_stream(addr, SIDE));
+                assert_eq!(device.describe_block(addr), None);
+            }
+            act_as(0);
+        }
+        device.check_consistency().expect("consistent");
+    }
+}
+
+#[test]
+fn what_is_no_start_of_a_leased_block_is_refused() {
+    let (_, device) = crowded(8 * GIB);
+    let addr = leased(&device, 1)[0];
+    for offset in [1, 8, 511, 512, 4096, 1 << 40, 1 << 46, 1 << 61, 1 << 62] {
+        assert!(!device.deallocate(addr + offset), "{offset:#x}");
+        assert_eq!(leased(&device, 1).len(), 1);
+    }
+    assert!(device.deallocate(addr));
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn a_leased_block_that_another_stream_uses_waits_for_it() {
+    let (driver, device) = crowded(8 * GIB);
+    let at = leased(&device, 3);
+    assert!(device.record_stream(at[1], SIDE));
+    driver.submit(SIDE);
+    at.iter().for_each(|addr| assert!(device.deallocate(*addr)));
+    let got: Vec<_> = (0..8)
+        .map(|_| device.allocate(4096, S0).expect("fits"))
+        .collect();
+    assert!(!got.contains(&at[1]), "handed out while it is used");
+    driver.finish(SIDE);
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn a_handle_tells_tenants_of_a_leased_block_apart() {
+    let (_, device) = crowded(8 * GIB);
+    let at = leased(&device, 1)[0];
+    let former = device.describe_block(at).expect("live").handle;
+    // One time and once around.
+    for times in [1, 3] {
+        for _ in 0..times {
+            assert!(device.deallocate(at));
+            assert_eq!(device.allocate(4096, S0).expect("fits"), at);
+        }
+        assert!(device.on_lease() > 0);
+        assert!(!device.erase_stream_of(former, SIDE));
+        assert_ne!(device.describe_block(at).expect("live").handle, former);
+    }
+    let now = device.describe_block(at).expect("live").handle;
+    assert!(device.erase_stream_of(now, SIDE));
+}
+
+#[test]
+fn a_lease_serves_without_the_driver_and_gives_up_what_others_lack() {
+    let (driver, device) = crowded(8 * GIB);
+    let calls = driver.total_calls();
+    // All small blocks there are, given back by a thread that keeps them.
+    let held = device.stats().0.reserved_bytes.pool(true).current as usize;
+    let blocks: Vec<_> = (0..held / 8192 / 2)
+        .map(|_| device.allocate(8000, S0).expect("fits"))
+        .collect();
+    blocks
+        .iter()
+        .for_each(|addr| assert!(device.deallocate(*addr)));
+    act_as(1);
+    let large: Vec<_> = (0..held / (64 << 10) - 2)
+        .map(|_| device.allocate(60_000, S0).expect("fits"))
+        .collect();
+    assert_eq!(driver.total_calls(), calls, "memory was obtained");
+    for addr in large {
+        assert!(device.deallocate(addr));
+    }
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn a_thread_of_another_stream_gets_blocks_of_its_own() {
+    let (_, device) = crowded(8 * GIB);
+    let first = leased(&device, 4);
+    let other: Vec<_> = (0..4)
+        .map(|_| device.allocate(4096, S1).expect("fits"))
+        .collect();
+    for addr in first.iter().chain(&other) {
+        assert!(device.deallocate(*addr));
+    }
+    for _ in 0..8 {
+        let addr = device.allocate(4096, S0).expect("fits");
+        assert!(!other.contains(&addr), "memory of another stream");
+    }
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn more_blocks_than_a_lease_has_room_for_are_served_too() {
+    let (_, device) = crowded(64 * GIB);
+    let mut client = Client::new(device);
+    let before = client.device.stats().0;
+    for _ in 0..10_000 {
+        client.alloc(4096, S0);
+    }
+    for _ in 0..3 {
+        (0..10_000).for_each(|at| {
+            client.free(at * 7919);
+            client.alloc(4096, S0);
+        });
+    }
+    let after = client.device.stats().0;
+    assert_eq!(
+        after.allocation.current() - before.allocation.current(),
+        10_000
+    );
+    while !client.live.is_empty() {
+        client.free(0);
+    }
+    client.device.check_consistency().expect("consistent");
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Alloc(usize, bool),
+    Free(usize),
+    /// Blocks, one after the other, are freed, and as large ones allocated.
+    Replace(usize, usize),
+    /// Another thread goes on.
+    Turn(usize),
+    /// A use on another stream, and that it is over.
+    Use(usize),
+    ResetPeaks,
+    Look,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let often = prop::sample::select(vec![400usize, 4000, 70_000, MIB, 3 * MIB]);
+    let bytes = prop_oneof![often, 1usize..300_000];
+    prop_oneof![
+        6 => (bytes, prop::bool::weighted(0.1)).prop_map(|(bytes, side)| Op::Alloc(bytes, side)),
+        6 => any::<usize>().prop_map(Op::Free),
+        8 => (any::<usize>(), 1usize..24).prop_map(|(at, count)| Op::Replace(at, count)),
+        4 => (0usize..3).prop_map(Op::Turn),
+        1 => any::<usize>().prop_map(Op::Use),
+        1 => Just(Op::ResetPeaks),
+        1 => Just(Op::Look),
+    ]
+}
+
+fn step(client: &mut Client, op: Op) {
+    match op {
+        Op::Alloc(bytes, side) => client.alloc(bytes, if side { S1 } else { S0 }),
+        Op::ResetPeaks => client.reset_peaks(),
+        Op::Turn(thread) => act_as(thread),
+        Op::Look => client.check(),
+        _ if client.live.is_empty() => {}
+        Op::Free(at) => {
+            client.free(at);
+        }
+        Op::Replace(at, count) => {
+            for turn in 0..count {
+                let bytes = client.free(at + turn * 31);
+                client.alloc(bytes, S0);
+            }
+        }
+        Op::Use(at) => {
+            let (addr, _) = client.live[at % client.live.len()];
+            assert!(client.device.record_stream(addr, SIDE));
+            assert!(client.device.erase_stream(addr, SIDE));
+        }
+    }
+}
+
+proptest! {
+    /// Blocks, bytes, and bytes asked for, at their peaks too, are what is counted here one by one.
+    #[test]
+    fn figures_are_exact_whatever_threads_do_by_themselves(
+        many in any::<bool>(),
+        ops in prop::collection::vec(op(), 1..300),
+    ) {
+        let (driver, settings) = (Arc::new(FakeDriver::new(16 * GIB)), settings_by_default(""));
+        let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
+        device.assume_crowd();
+        if many {
+            device.assume_many_blocks();
+        }
+        act_as(0);
+        let mut client = Client::new(device);
+        (0..8).for_each(|_| client.alloc(64 * MIB, S0));
+        ops.into_iter().for_each(|op| step(&mut client, op));
+        client.check();
+    }
+}
+
+/// Threads that hand blocks to each other, while one looks at everything again and again.
+#[test]
+fn threads_hand_blocks_to_each_other() {
+    let (_, device) = crowded(32 * GIB);
+    let (device, steps) = (&device, 20_000);
+    let outcome: Result<Vec<()>, AllocError> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..3usize)
+            .map(|seed| {
+                let (to, from) = sync_channel::<usize>(64);
+                let freeing = scope.spawn(move || {
+                    for addr in from {
+                        assert!(device.deallocate(addr));
+                    }
+                });
+                let allocating = scope.spawn(move || {
+                    let mut state = seed as u64 + 1;
+                    let mut live = Vec::new();
+                    for at in 0..steps {
+                        state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+                        let bytes = 1 + (state >> 33) as usize % 50_000;
+                        live.push(device.allocate(bytes, S0)?);
+                        if live.len() > 100 {
+                            let addr = live.swap_remove((state >> 40) as usize % 100);
+                            if at % 64 == 0 {
+                                to.send(addr).expect("somebody frees it");
+                            } else {
+                                assert!(device.deallocate(addr));
+                            }
+                        }
+                    }
+                    for addr in live {
+                        assert!(device.deallocate(addr));
+                    }
+                    Ok(())
+                });
+                (allocating, freeing)
+            })
+            .collect();
+        let mut looks = 0;
+        while workers.iter().any(|(worker, _)| !worker.is_finished()) {
+            device.check_consistency().expect("consistent");
+            looks += 1;
+            std::thread::sleep(std::time::Duration::from_micros(200));
+        }
+        assert!(looks > 0);
+        workers
+            .into_iter()
+            .map(|(allocating, freeing)| {
+                freeing.join().expect("no panic");
+                allocating.join().expect("no panic")
+            })
+            .collect()
+    });
+    outcome.expect("fits");
+    let DeviceStats { allocation, .. } = device.stats().0;
+    assert_eq!(allocation.current(), 0);
+    assert_eq!(allocation.aggregate().allocated, 64 + 3 * steps as i64);
+    device.check_consistency().expect("consistent");
+}
