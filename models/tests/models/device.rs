@@ -195,3 +195,37 @@ fn a_failing_call_loses_nothing() {
         });
     }
 }
+
+/// Threads that use leases, one of them to free what the other was handed out, while a third recounts.
+#[test]
+fn leases_come_back_to_who_looks() {
+    every_order(2, || {
+        let parts = parts(4096 * MIB, OPEN);
+        let (_, device) = &parts;
+        // Memory that is free, and room below the peaks.
+        let blocks = [0; 4].map(|_| device.allocate(4096, S0).expect("fits"));
+        for addr in blocks {
+            assert!(device.deallocate(addr));
+        }
+        let passed = device.allocate(4096, S0).expect("fits");
+        device.assume_crowd();
+        let come_and_go = |device: &DeviceAllocator| {
+            let first = device.allocate(4096, S0).expect("fits");
+            assert!(device.deallocate(first));
+            let second = device.allocate(4096, S0).expect("fits");
+            assert!(device.deallocate(second));
+            assert!(!device.deallocate(second), "freed twice");
+        };
+        let one = on(device, come_and_go);
+        let other = on(device, move |device| {
+            assert!(device.deallocate(passed));
+            device.check_consistency().expect("consistent");
+        });
+        joined(one);
+        joined(other);
+        let (stats, _) = device.stats();
+        assert_eq!(stats.allocation.current(), 0);
+        assert_eq!(stats.allocation.aggregate().allocated, 7);
+        nothing_is_left(&parts);
+    });
+}
