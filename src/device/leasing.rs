@@ -18,6 +18,7 @@ use crate::size::SMALL_SIZE;
 const SHARERS: i64 = 2;
 /// Free blocks that a lease gets with one that it asked for.
 const SPARE: usize = 7;
+
 impl DeviceAllocator {
     /// [`Self::allocate_cached`] for one of several threads.
     #[inline(never)]
@@ -152,8 +153,8 @@ impl State {
         }
     }
 
-    /// A block for a request that its thread's lease did not serve. It is leased if the lease is for its stream. Without a
-    /// lease, where a peak would move, and where no block is free nothing is served.
+    /// A block for a request that its thread's lease did not serve. It is leased if the lease is for its stream.
+    /// Nothing is served without a lease or with one that is to end, where a peak would move, and where no block is free.
     fn serve_leased(
         &mut self,
         lease: &mut Lease,
@@ -162,7 +163,7 @@ impl State {
         stream: StreamKey,
     ) -> Option<usize> {
         let terms = *lease.terms()?;
-        if lease.is_full() {
+        if lease.note_request(stream) || lease.is_full() {
             return None;
         }
         // All the room there is but that of other leases.

@@ -93,15 +93,6 @@ impl State {
         false
     }
 
-    /// A free block is leased no more, and is not kept.
-    fn bring_back_merged(&mut self, returned: Returned) {
-        let block = &mut self.arena[returned.block];
-        block.generation = block.generation.wrapping_add(returned.frees);
-        // What it has of the tenant that it was leased with.
-        block.requested = 0;
-        self.keep_no_more(returned.block);
-    }
-
     /// Takes a block back that the lease has handed out, but has no room for. False if it has not.
     pub(super) fn take_back_leased(&mut self, lease: &mut Lease, addr: usize) -> bool {
         lease.put_all(addr, |returned| {
@@ -129,14 +120,8 @@ impl State {
     /// A block is leased no more. Returns its generation.
     fn bring_back(&mut self, returned: Returned) -> u16 {
         let Returned { block: id, .. } = returned;
+        self.catch_up_on(returned);
         let block = &mut self.arena[id];
-        debug_assert_eq!(
-            (block.state, block.size),
-            (BlockState::Leased, returned.size)
-        );
-        block.generation = block.generation.wrapping_add(returned.frees);
-        block.requested = returned.requested;
-        block.slack = returned.slack;
         let (addr, list, generation) = (block.addr, block.list, block.generation);
         if returned.requested != 0 {
             block.state = BlockState::Live;
@@ -145,6 +130,22 @@ impl State {
             self.keep_or_merge(id);
         }
         generation
+    }
+
+    /// The same for a free block that is not to be kept.
+    fn bring_back_merged(&mut self, returned: Returned) {
+        self.catch_up_on(returned);
+        self.keep_no_more(returned.block);
+    }
+
+    /// What became of a block on lease.
+    fn catch_up_on(&mut self, returned: Returned) {
+        let block = &mut self.arena[returned.block];
+        debug_assert_eq!(block.state, BlockState::Leased);
+        debug_assert_eq!(block.size, returned.size);
+        block.generation = block.generation.wrapping_add(returned.frees);
+        block.requested = returned.requested;
+        block.slack = returned.slack;
     }
 
     /// A free block whose entry is in the address map still, and that is in no list.

@@ -10,6 +10,9 @@ use crate::stats::Allowance;
 /// Frees after which the lease is to be looked at: whether other threads use theirs.
 const TERM: u32 = 1 << 14;
 
+/// Requests on other streams in a row after which a lease is of no use.
+const MOST_STRANGERS: u32 = 64;
+
 /// See the module's text. Without terms it has nothing.
 #[derive(Debug, Default)]
 pub struct Lease {
@@ -20,6 +23,8 @@ pub struct Lease {
     frees: u64,
     /// Until it is looked at.
     left: u32,
+    /// Requests on other streams, since one on its own came here that it did not serve.
+    strangers: u32,
     parts: Option<Box<(Table, Sizes)>>,
     /// The blocks that were handed out when it ended last.
     former: Vec<Former>,
@@ -48,8 +53,18 @@ impl Lease {
         if let Some(parts) = &mut self.parts {
             parts.1.reset(terms.most);
             self.terms = Some(terms);
-            self.left = TERM;
+            (self.left, self.strangers) = (TERM, 0);
         }
+    }
+
+    /// Notes a request that it did not serve. Whether it is of no use, as its thread works on another stream now.
+    pub fn note_request(&mut self, stream: StreamKey) -> bool {
+        if self.terms.is_some_and(|terms| terms.stream == stream) {
+            self.strangers = 0;
+        } else {
+            self.strangers += 1;
+        }
+        self.strangers > MOST_STRANGERS
     }
 
     /// A block for a request that the lease is good for, if it has one, and room to count it.

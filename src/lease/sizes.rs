@@ -110,7 +110,7 @@ impl Sizes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::size::kept_size;
+    use crate::size::{MIN_BLOCK_SIZE, kept_size};
 
     #[test]
     fn sizes_in_which_blocks_are_kept_have_heads_of_their_own() {
@@ -126,5 +126,45 @@ mod tests {
         heads.dedup();
         assert_eq!(heads.len(), sizes.len());
         assert!(head_of(u32::MAX) < HEADS);
+    }
+
+    fn entry(size: usize) -> Entry {
+        Entry {
+            units: (size / MIN_BLOCK_SIZE) as u32,
+            ..Entry::VACANT
+        }
+    }
+
+    #[test]
+    fn no_more_is_taken_than_may_be() {
+        const MIB: usize = 1 << 20;
+        let (mut sizes, mut table) = (Sizes::new(), Table::new());
+        sizes.reset([3 * MIB, 8 * MIB]);
+        let mut put = |sizes: &mut Sizes, number: usize, size: usize| {
+            let units = (size / MIN_BLOCK_SIZE) as u32;
+            if !sizes.takes(units, size) {
+                return false;
+            }
+            let addr = (number + 1) * MIN_BLOCK_SIZE;
+            let at = table
+                .insert(Entry {
+                    addr,
+                    ..entry(size)
+                })
+                .expect("room");
+            sizes.put(at, table.entry_mut(at));
+            true
+        };
+        assert!(put(&mut sizes, 0, 2 * MIB) && put(&mut sizes, 1, MIB));
+        assert!(!put(&mut sizes, 2, MIN_BLOCK_SIZE), "bytes of small blocks");
+        assert!(put(&mut sizes, 2, 5 * MIB) && !put(&mut sizes, 3, 5 * MIB));
+        // A size of about the same magnitude leads to the same head.
+        assert!(!put(&mut sizes, 3, 5 * MIB + MIN_BLOCK_SIZE));
+        sizes.reset([MIB, MIB]);
+        for number in 0..usize::from(MOST_OF_SIZE) {
+            assert!(put(&mut sizes, 10 + number, 1024));
+        }
+        assert!(!put(&mut sizes, 9, 1024), "blocks of a size");
+        assert!(put(&mut sizes, 9, 2048));
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct Entry {
 
 impl Entry {
     /// A place without a block.
-    const VACANT: Self = Self {
+    pub(super) const VACANT: Self = Self {
         addr: 0,
         requested: 0,
         block: BlockId::NONE,
