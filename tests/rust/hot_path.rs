@@ -5,7 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 
-use npualloc::config::Settings;
+use npualloc::config::{DefaultEngine, Settings};
 use npualloc::driver::StreamToken;
 use npualloc::driver::fake::FakeDriver;
 use npualloc::ids::StreamKey;
@@ -106,6 +106,10 @@ impl Churn {
 /// host memory either, but for `allowed` of them.
 fn assert_quiet(config: &str, octaves: usize, allowed: usize) {
     let (driver, registry) = registry(config);
+    assert_quiet_on(&driver, registry, octaves, allowed);
+}
+
+fn assert_quiet_on(driver: &FakeDriver, registry: Registry, octaves: usize, allowed: usize) {
     let mut churn = Churn::new(registry, 300, octaves);
     churn.steps(200_000);
     churn.registry.check_consistency().expect("consistent");
@@ -134,6 +138,18 @@ fn fixed_segments_small_sizes() {
 #[test]
 fn virtual_segments_small_sizes() {
     assert_quiet("expandable_segments:True", 12, 100);
+}
+
+/// A thread's lease has all the room that it needs, once it had a first one.
+#[test]
+fn leases_of_small_sizes() {
+    let driver = Arc::new(FakeDriver::new(1 << 44));
+    let mut settings = Settings::parse("").expect("valid");
+    settings.default_engine = DefaultEngine::Probe;
+    let registry = Registry::new(driver.clone(), settings, 32);
+    registry.init(2).expect("two devices");
+    registry.device(1).expect("there").assume_crowd();
+    assert_quiet_on(&driver, registry, 12, 100);
 }
 
 /// Above 2 MiB a bin needs room when more sizes than ever before are free in it; it keeps its room.

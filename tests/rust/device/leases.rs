@@ -29,14 +29,18 @@ fn crowded(capacity: usize) -> (Arc<FakeDriver>, DeviceAllocator) {
 
 /// Blocks of a size that is asked for again and again, on the lease of the calling thread.
 fn leased(device: &DeviceAllocator, count: usize) -> Vec<usize> {
+    leased_of(device, 4096, count)
+}
+
+fn leased_of(device: &DeviceAllocator, bytes: usize, count: usize) -> Vec<usize> {
     let mut at = Vec::new();
     for _ in 0..3 {
         for addr in at.drain(..) {
             assert!(device.deallocate(addr));
         }
-        at.extend((0..count).map(|_| device.allocate(4096, S0).expect("fits")));
+        at.extend((0..count).map(|_| device.allocate(bytes, S0).expect("fits")));
     }
-    assert!(device.on_lease() >= count, "{} blocks", device.on_lease());
+    assert!(device.on_lease(0) + device.on_lease(1) >= count);
     at
 }
 
@@ -50,7 +54,7 @@ fn a_block_is_freed_once_whoever_frees_it() {
             at.iter().for_each(|addr| assert!(device.deallocate(*addr)));
             if looks {
                 device.check_consistency().expect("consistent");
-                assert_eq!(device.on_lease(), 0, "who looks has all back");
+                assert_eq!(device.on_lease(0), 0, "who looks has all back");
             }
             for addr in at {
                 assert!(!device.deallocate(addr));
@@ -94,58 +98,129 @@ fn a_leased_block_that_another_stream_uses_waits_for_it() {
 fn a_handle_tells_tenants_of_a_leased_block_apart() {
     let (_, device) = crowded(8 * GIB);
     let at = leased(&device, 1)[0];
-    let former = device.describe_block(at).expect("live").handle;
-    // One time and once around.
     for times in [1, 3] {
+        let former = device.describe_block(at).expect("live").handle;
+        // The lease begins again, with what it had.
+        device.allocate(70_000, S0).expect("fits");
         for _ in 0..times {
             assert!(device.deallocate(at));
             assert_eq!(device.allocate(4096, S0).expect("fits"), at);
         }
-        assert!(device.on_lease() > 0);
-        assert!(!device.erase_stream_of(former, SIDE));
-        assert_ne!(device.describe_block(at).expect("live").handle, former);
+        assert!(device.on_lease(0) > 1);
+        assert!(!device.erase_stream_of(former, SIDE), "after {times}");
+        let now = device.describe_block(at).expect("live").handle;
+        assert!(device.erase_stream_of(now, SIDE));
     }
-    let now = device.describe_block(at).expect("live").handle;
-    assert!(device.erase_stream_of(now, SIDE));
 }
 
 #[test]
-fn a_lease_serves_without_the_driver_and_gives_up_what_others_lack() {
+fn a_lease_gives_up_what_another_thread_lacks() {
     let (driver, device) = crowded(8 * GIB);
-    let calls = driver.total_calls();
-    // All small blocks there are, given back by a thread that keeps them.
-    let held = device.stats().0.reserved_bytes.pool(true).current as usize;
-    let blocks: Vec<_> = (0..held / 8192 / 2)
-        .map(|_| device.allocate(8000, S0).expect("fits"))
-        .collect();
-    blocks
-        .iter()
-        .for_each(|addr| assert!(device.deallocate(*addr)));
-    act_as(1);
-    let large: Vec<_> = (0..held / (64 << 10) - 2)
+    // Peaks above what this is about.
+    let blocks: Vec<_> = (0..64)
         .map(|_| device.allocate(60_000, S0).expect("fits"))
         .collect();
-    assert_eq!(driver.total_calls(), calls, "memory was obtained");
-    for addr in large {
+    for addr in blocks {
         assert!(device.deallocate(addr));
+    }
+    let live = leased(&device, 8);
+    let stock = leased_of(&device, 60_000, 12);
+    stock
+        .iter()
+        .for_each(|addr| assert!(device.deallocate(*addr)));
+    assert!(device.on_lease(0) >= 20, "{}", device.on_lease(0));
+    act_as(1);
+    let (calls, mut got) = (driver.total_calls(), Vec::new());
+    while !stock.iter().any(|addr| got.contains(addr)) {
+        got.push(device.allocate(60_000, S0).expect("fits"));
+        // It has what it handed out still: nobody had it all back.
+        assert!(device.on_lease(0) >= 8, "after {}", got.len());
+    }
+    assert_eq!(driver.total_calls(), calls);
+    for addr in live.iter().chain(&got) {
+        assert!(device.deallocate(*addr));
     }
     device.check_consistency().expect("consistent");
 }
 
 #[test]
-fn a_thread_of_another_stream_gets_blocks_of_its_own() {
+fn a_stream_has_its_own_blocks_whoever_works_on_it() {
     let (_, device) = crowded(8 * GIB);
+    // Free memory of the other stream.
+    let side: Vec<_> = (0..64)
+        .map(|_| device.allocate(4096, S1).expect("fits"))
+        .collect();
+    for addr in side {
+        assert!(device.deallocate(addr));
+    }
+    device.check_consistency().expect("consistent");
     let first = leased(&device, 4);
     let other: Vec<_> = (0..4)
         .map(|_| device.allocate(4096, S1).expect("fits"))
         .collect();
+    assert!(device.on_lease(0) > 0);
     for addr in first.iter().chain(&other) {
         assert!(device.deallocate(*addr));
     }
-    for _ in 0..8 {
+    for _ in 0..20 {
         let addr = device.allocate(4096, S0).expect("fits");
         assert!(!other.contains(&addr), "memory of another stream");
     }
+    device.check_consistency().expect("consistent");
+}
+
+/// A thread that works on another stream from now on has a lease for that one before long.
+#[test]
+fn a_lease_follows_its_thread_to_another_stream() {
+    let (_, device) = crowded(8 * GIB);
+    leased(&device, 4);
+    let side: Vec<_> = (0..100)
+        .map(|_| device.allocate(4096, S1).expect("fits"))
+        .collect();
+    let before = device.on_lease(0);
+    for addr in side {
+        assert!(device.deallocate(addr));
+    }
+    for _ in 0..200 {
+        let addr = device.allocate(4096, S1).expect("fits");
+        assert!(device.deallocate(addr));
+    }
+    assert!(device.on_lease(0) > 0, "{before} before");
+    device.check_consistency().expect("consistent");
+}
+
+/// Active blocks are most while some wait for another stream and others come and go.
+#[test]
+fn the_peak_of_active_blocks_is_exact_while_blocks_wait() {
+    let (driver, device) = crowded(8 * GIB);
+    device.assume_heavy_traffic();
+    device.reset_peak_stats();
+    // Bytes were more before than they are here.
+    for addr in leased_of(&device, 200_000, 20) {
+        assert!(device.deallocate(addr));
+    }
+    let live = leased(&device, 40);
+    live[32..]
+        .iter()
+        .for_each(|addr| assert!(device.record_stream(*addr, SIDE)));
+    driver.submit(SIDE);
+    leased(&device, 1)
+        .iter()
+        .for_each(|addr| assert!(device.deallocate(*addr)));
+    live[32..]
+        .iter()
+        .for_each(|addr| assert!(device.deallocate(*addr)));
+    for _ in 0..2 {
+        let more: Vec<_> = (0..8)
+            .map(|_| device.allocate(4096, S0).expect("fits"))
+            .collect();
+        more.iter()
+            .for_each(|addr| assert!(device.deallocate(*addr)));
+    }
+    driver.finish(SIDE);
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    let active = device.stats().0.active.aggregate();
+    assert_eq!((active.current, active.peak), (32, 48));
     device.check_consistency().expect("consistent");
 }
 
