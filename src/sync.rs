@@ -123,6 +123,9 @@ pub trait Guarded {
     fn leaving(&mut self) {}
 }
 
+/// Access to a value as it is: see [`Mutex::lock_as_is`].
+pub type AsIs<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
+
 /// A value behind a [`RawLock`].
 pub struct Mutex<T>(lock_api::Mutex<RawLock, T>);
 
@@ -175,13 +178,13 @@ impl<T: Guarded> Mutex<T> {
     /// Takes the lock and nothing else: for operations that know what may be late. None of the calls of
     /// [`Guarded`] is made.
     #[inline]
-    pub fn lock_as_is(&self) -> lock_api::MutexGuard<'_, RawLock, T> {
+    pub fn lock_as_is(&self) -> AsIs<'_, T> {
         self.0.lock()
     }
 
     /// As [`Self::lock_as_is`], where the lock is held for moments and seldom.
     #[inline]
-    pub fn lock_as_is_soon(&self) -> lock_api::MutexGuard<'_, RawLock, T> {
+    pub fn lock_as_is_soon(&self) -> AsIs<'_, T> {
         for _ in 0..SOON {
             if let Some(guard) = self.0.try_lock() {
                 return guard;
@@ -193,13 +196,10 @@ impl<T: Guarded> Mutex<T> {
         self.0.lock()
     }
 
-    /// As [`Self::lock_as_is`]. Whether another thread had it, too.
+    /// As [`Self::lock_as_is`], if nobody has it.
     #[inline]
-    pub fn lock_as_is_noting(&self) -> (lock_api::MutexGuard<'_, RawLock, T>, bool) {
-        match self.0.try_lock() {
-            Some(guard) => (guard, false),
-            None => (self.0.lock(), true),
-        }
+    pub fn try_lock_as_is(&self) -> Option<AsIs<'_, T>> {
+        self.0.try_lock()
     }
 }
 

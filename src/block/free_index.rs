@@ -124,7 +124,7 @@ impl FreeIndex {
     }
 
     /// Takes the best fit for `size` out; its state becomes `Pending`.
-    #[inline]
+    #[inline(always)]
     pub fn take_best(&mut self, arena: &mut BlockArena, size: usize) -> Option<BlockId> {
         let id = self.best_fit(size)?;
         self.remove(arena, id);

@@ -201,7 +201,7 @@ impl QuickLists {
     }
 
     /// Whether freed blocks of a list and size are kept, as far as there is room.
-    #[inline]
+    #[inline(always)]
     pub fn wants(&self, list: ListId, size: usize) -> bool {
         if !self.is_on() {
             return false;

@@ -51,23 +51,15 @@ impl DeviceAllocator {
         if self.leases.is_crowded() {
             return self.allocate_leased(bytes, stream);
         }
-        let (mut guard, waited) = self.state.lock_as_is_noting();
-        let state = &mut *guard;
-        if waited && state.note_wait() {
-            drop(guard);
+        let Some(mut guard) = self.state.try_lock_as_is().or_else(|| self.wait()) else {
             return self.allocate_leased(bytes, stream);
-        }
+        };
+        let state = &mut *guard;
         if let Some(addr) = state.bounce.take(bytes, stream) {
             return Some(addr);
         }
-        if state.attention {
-            if state.leasing {
-                drop(guard);
-                return self.allocate_leased(bytes, stream);
-            }
-            if !state.traffic.pass() {
-                return None;
-            }
+        if state.attention && (state.leasing || !state.traffic.pass()) {
+            return None;
         }
         if state.bounce.block.is_some() {
             state.end_bounce();
@@ -131,28 +123,20 @@ impl DeviceAllocator {
             return self.deallocate_leased(addr);
         }
         prefetch_bucket(&self.buckets, addr);
-        let (mut guard, waited) = self.state.lock_as_is_noting();
-        let state = &mut *guard;
-        if waited && state.note_wait() {
-            drop(guard);
+        let Some(mut guard) = self.state.try_lock_as_is().or_else(|| self.wait()) else {
             return self.deallocate_leased(addr);
-        }
+        };
+        let state = &mut *guard;
         if state.bounce.put(addr) {
             return true;
         }
         if state.bounce.block.is_some() {
             state.end_bounce();
         }
-        let freed = if state.marking {
-            self.deallocate_among_many(state, addr)
-        } else {
-            self.free_plain::<false>(state, addr)
-        };
-        if !freed && state.leasing {
-            drop(guard);
-            return self.deallocate_leased(addr);
+        if state.marking {
+            return self.deallocate_among_many(state, addr);
         }
-        freed
+        self.free_plain::<false>(state, addr)
     }
 
     /// Gives a block back that is looked at. `MANY`: it may be marked; none is unread.
@@ -360,30 +344,9 @@ impl State {
         addr
     }
 
-    /// A block of a virtual segment.
-    #[inline]
-    pub(super) fn serve_best_virtual(
-        &mut self,
-        requested: usize,
-        counted: usize,
-        size: usize,
-        list: ListId,
-    ) -> Option<usize> {
-        let found = self.best_virtual(list, size);
-        let found = found.or_else(|| self.merge_for(list, size))?;
-        self.lists[list].free.remove(&mut self.arena, found);
-        let id = if size < ROUND_LARGE {
-            found
-        } else {
-            self.cut_to_alignment(found, list, size)
-        };
-        let uncounted = size - counted;
-        Some(self.hand_out_part::<true>(id, list, size, uncounted, requested))
-    }
-
     /// A block of a virtual segment; of a fixed one, if there is none.
     #[inline(never)]
-    fn serve_virtual(
+    pub(super) fn serve_virtual(
         &mut self,
         requested: usize,
         counted: usize,
@@ -391,8 +354,16 @@ impl State {
         stream: StreamKey,
         list: ListId,
     ) -> Option<usize> {
-        if let Some(addr) = self.serve_best_virtual(requested, counted, size, list) {
-            return Some(addr);
+        let found = self.best_virtual(list, size);
+        if let Some(found) = found.or_else(|| self.merge_for(list, size)) {
+            self.lists[list].free.remove(&mut self.arena, found);
+            let id = if size < ROUND_LARGE {
+                found
+            } else {
+                self.cut_to_alignment(found, list, size)
+            };
+            let uncounted = size - counted;
+            return Some(self.hand_out_part::<true>(id, list, size, uncounted, requested));
         }
         let size = counted;
         let request = Request {

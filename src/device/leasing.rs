@@ -12,7 +12,8 @@ use super::state::State;
 use crate::block::Found;
 use crate::ids::{BlockId, ListId, PoolId, StreamKey};
 use crate::lease::{Lease, Put, Terms};
-use crate::size::SMALL_SIZE;
+use crate::size::{MIN_BLOCK_SIZE, SMALL_SIZE};
+use crate::sync::AsIs;
 
 /// A lease gets one of so many parts of the room that there is.
 const SHARERS: i64 = 2;
@@ -20,6 +21,14 @@ const SHARERS: i64 = 2;
 const SPARE: usize = 7;
 
 impl DeviceAllocator {
+    /// Takes the lock, which another thread has, unless the thread is to use its lease.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn wait(&self) -> Option<AsIs<'_, State>> {
+        let mut guard = self.state.lock_as_is();
+        (!guard.note_wait()).then_some(guard)
+    }
+
     /// [`Self::allocate_cached`] for one of several threads.
     #[inline(never)]
     pub(super) fn allocate_leased(&self, bytes: usize, stream: StreamKey) -> Option<usize> {
@@ -191,7 +200,7 @@ impl State {
             self.stats.blocks.collect(&mut lease.allowance);
             addr
         } else {
-            let id = self.serve_for_lease(lease, number, (bytes, counted, size), list)?;
+            let id = self.serve_for_lease(lease, number, (bytes, counted, size), stream, list)?;
             if mine {
                 self.lease_out(lease, id);
                 self.lease_spare(lease, list, size);
@@ -209,6 +218,7 @@ impl State {
         lease: &mut Lease,
         number: usize,
         (bytes, counted, size): (usize, usize, usize),
+        stream: StreamKey,
         list: ListId,
     ) -> Option<BlockId> {
         match self.quick.take(&self.arena, list, size) {
@@ -222,9 +232,14 @@ impl State {
                 self.quick.forget(slot);
             }
         }
-        let mut served = self.serve_best_virtual(bytes, counted, size, list);
+        // Those are handed out whole, and may count for more.
+        let fixed = &self.lists[list.fixed()].free;
+        if fixed.best_fit(MIN_BLOCK_SIZE).is_some() {
+            return None;
+        }
+        let mut served = self.serve_virtual(bytes, counted, size, stream, list);
         if served.is_none() && self.gather(lease, number, list, size) {
-            served = self.serve_best_virtual(bytes, counted, size, list);
+            served = self.serve_virtual(bytes, counted, size, stream, list);
         }
         self.live.get(served?, &self.arena)
     }

@@ -164,7 +164,7 @@ impl BlockCounters {
         self.waver(Lane::InactiveSplitBytes, pool, bytes);
     }
 
-    #[inline]
+    #[inline(always)]
     fn increase(&mut self, lane: Lane, pool: usize, amount: i64) {
         let lane = lane as usize;
         self.room[pool].0[lane] -= amount;
