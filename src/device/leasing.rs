@@ -80,7 +80,7 @@ impl DeviceAllocator {
     #[doc(hidden)]
     pub fn on_lease(&self, number: usize) -> usize {
         let slot = self.leases.slots().nth(number);
-        slot.map_or(0, |slot| slot.lock().len())
+        slot.map_or(0, |slot| slot.lock().blocks())
     }
 
     /// From now on threads get leases whether they wait for each other or not, as far as blocks may be leased: for tests.

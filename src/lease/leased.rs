@@ -121,18 +121,18 @@ impl Lease {
     }
 
     /// Blocks it has.
-    pub fn len(&self) -> usize {
+    pub fn blocks(&self) -> usize {
         self.parts.as_ref().map_or(0, |parts| parts.0.len())
     }
 
     /// Whether it has half as many blocks as it may have.
     pub fn is_half_full(&self) -> bool {
-        self.len() >= MOST_BLOCKS / 2
+        self.blocks() >= MOST_BLOCKS / 2
     }
 
     /// Whether it has as many blocks as it may have.
     pub fn is_full(&self) -> bool {
-        self.len() == MOST_BLOCKS
+        self.blocks() == MOST_BLOCKS
     }
 
     /// Takes the block at an address back, if it handed that out and has room for it.
