@@ -87,7 +87,7 @@ impl DeviceAllocator {
     #[doc(hidden)]
     pub fn assume_crowd(&self) {
         self.state.lock().crowd.always = true;
-        self.leases.crowd(true);
+        self.buckets.crowd(true);
     }
 }
 
@@ -97,14 +97,14 @@ impl State {
     #[inline(never)]
     pub(super) fn note_wait(&mut self) -> bool {
         if self.crowd.waited(self.tick) && self.may_lease() {
-            self.leases.crowd(true);
+            self.live.crowd(true);
         }
-        self.leases.is_crowded()
+        self.live.is_crowded()
     }
 
     /// Threads use the lock from now on.
     pub(super) fn end_crowd(&mut self) {
-        self.leases.crowd(self.crowd.always);
+        self.live.crowd(self.crowd.always);
     }
 
     /// Whether blocks may be leased. Other than while they are, there is nothing to do then but to hand out and to take back.
