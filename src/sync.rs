@@ -4,7 +4,8 @@
 //! backs off, longer each time, so that the holder keeps its cache lines for many operations; after that
 //! it sleeps for moments. A holder that the system suspends is waited for asleep. The more often a lock is still taken
 //! after the first pause, the longer that pause is: threads that do nothing but take the lock by turns spend more time
-//! on moving what it protects from one cache to another than on their work.
+//! on moving what it protects from one cache to another than on their work. Those of a device get leases then
+//! ([`lease`](crate::lease)), and take it for moments ([`Mutex::lock_as_is_soon`]).
 
 use std::time::Duration;
 
