@@ -167,16 +167,6 @@ impl AddrMap {
         }
     }
 
-    /// Tells who does not hold the lock whether threads are to use their leases.
-    pub fn crowd(&self, crowded: bool) {
-        self.hint.crowd(crowded);
-    }
-
-    /// What they were told last.
-    pub fn is_crowded(&self) -> bool {
-        self.hint.is_crowded()
-    }
-
     /// For who does not hold the lock that the map is behind.
     pub fn hint(&self) -> Arc<BucketHint> {
         self.hint.clone()

@@ -2,7 +2,7 @@
 //! address up asks for its bucket's cache line first. What is read may be out of date; it is only ever a hint to the
 //! processor.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// log2 of the size of a bucket, bytes.
 const BUCKET: u32 = 6;
@@ -10,40 +10,23 @@ const BUCKET: u32 = 6;
 /// The address of the first bucket, and in its lowest bits, which are 0 there, how far hashes are shifted; 0: the map is
 /// small, and so in a cache anyway.
 #[derive(Debug, Default)]
-pub struct BucketHint {
-    buckets: AtomicUsize,
-    /// Threads are to use their leases. It has nothing to do with buckets, but who looks at the one looks at the other, and
-    /// where there are many blocks each further page that an operation touches costs some nanoseconds.
-    crowded: AtomicBool,
-}
+pub struct BucketHint(AtomicUsize);
 
 impl BucketHint {
     /// Buckets are 64 bytes, aligned to that, and `shift` is below 64.
     pub(super) fn set(&self, first: usize, shift: u32) {
         debug_assert_eq!(first % (1 << BUCKET), 0);
-        self.buckets
-            .store(first | shift as usize, Ordering::Relaxed);
-    }
-
-    /// Whether threads are to use their leases. May be out of date: who finds no lease is served otherwise.
-    #[inline]
-    pub fn is_crowded(&self) -> bool {
-        self.crowded.load(Ordering::Relaxed)
-    }
-
-    /// From now on threads use their leases, or don't.
-    pub fn crowd(&self, crowded: bool) {
-        self.crowded.store(crowded, Ordering::Relaxed);
+        self.0.store(first | shift as usize, Ordering::Relaxed);
     }
 
     pub(super) fn clear(&self) {
-        self.buckets.store(0, Ordering::Relaxed);
+        self.0.store(0, Ordering::Relaxed);
     }
 
     /// Where the bucket lies that a hash leads to.
     #[inline]
     pub(super) fn line_of(&self, hash: u64) -> Option<usize> {
-        let hint = self.buckets.load(Ordering::Relaxed);
+        let hint = self.0.load(Ordering::Relaxed);
         if hint == 0 {
             return None;
         }

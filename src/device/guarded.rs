@@ -15,15 +15,7 @@ impl Guarded for State {
 
     #[inline]
     fn entered_keeping(&mut self) {
-        if self.bounce.block.is_some() {
-            self.end_bounce();
-        }
-        if !self.unread.is_empty() {
-            self.read_unread();
-        }
-        if self.last_freed.block.is_some() {
-            self.keep_last_freed();
-        }
+        self.finish_what_is_late();
         if self.leasing {
             self.recall();
         }
@@ -46,5 +38,21 @@ impl Guarded for State {
         self.attention = always || self.events_outstanding();
         self.settle_quick(!always);
         self.settle_marking();
+    }
+}
+
+impl State {
+    /// Finishes all that is late but what is kept and what is leased.
+    #[inline]
+    pub(super) fn finish_what_is_late(&mut self) {
+        if self.bounce.block.is_some() {
+            self.end_bounce();
+        }
+        if !self.unread.is_empty() {
+            self.read_unread();
+        }
+        if self.last_freed.block.is_some() {
+            self.keep_last_freed();
+        }
     }
 }

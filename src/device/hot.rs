@@ -48,7 +48,7 @@ impl DeviceAllocator {
     /// is to be done.
     #[inline]
     pub(crate) fn allocate_cached(&self, bytes: usize, stream: StreamKey) -> Option<usize> {
-        if self.buckets.is_crowded() {
+        if self.leases.is_crowded() {
             return self.allocate_leased(bytes, stream);
         }
         let Some(mut guard) = self.state.try_lock_as_is().or_else(|| self.wait()) else {
@@ -121,7 +121,7 @@ impl DeviceAllocator {
     pub(crate) fn deallocate_plain(&self, addr: usize) -> bool {
         // First of all: where there are many blocks, looking at the flag before costs 15 ns (measured; the line comes later).
         prefetch_bucket(&self.buckets, addr);
-        if self.buckets.is_crowded() {
+        if self.leases.is_crowded() {
             return self.deallocate_leased(addr);
         }
         let Some(mut guard) = self.state.try_lock_as_is().or_else(|| self.wait()) else {

@@ -123,6 +123,6 @@ impl DeviceAllocator {
         let state = self.state.look();
         let lists = state.lists.iter().map(|(_, list)| list.free.heap_bytes());
         let blocks = state.arena.heap_bytes() + state.live.heap_bytes();
-        blocks + lists.sum::<usize>()
+        blocks + lists.sum::<usize>() + state.leases.heap_bytes()
     }
 }

@@ -9,8 +9,7 @@
 
 use super::DeviceAllocator;
 use super::state::State;
-use crate::block::Found;
-use crate::ids::{BlockId, ListId, PoolId, StreamKey};
+use crate::ids::{ListId, PoolId, StreamKey};
 use crate::lease::{Lease, Put, Terms};
 use crate::size::{MIN_BLOCK_SIZE, SMALL_SIZE};
 use crate::sync::AsIs;
@@ -64,7 +63,10 @@ impl DeviceAllocator {
             return self.free_plain::<true>(state, addr);
         }
         let mut lease = slot.lock();
-        if state.take_back_leased(&mut lease, addr) {
+        let took = lease.put_all(addr, |returned| {
+            state.bring_back(returned);
+        });
+        if took {
             let alone = lease.has_ended() && state.crowd.is_alone(number);
             drop(lease);
             if alone {
@@ -87,7 +89,7 @@ impl DeviceAllocator {
     #[doc(hidden)]
     pub fn assume_crowd(&self) {
         self.state.lock().crowd.always = true;
-        self.buckets.crowd(true);
+        self.leases.crowd(true);
     }
 }
 
@@ -97,14 +99,14 @@ impl State {
     #[inline(never)]
     pub(super) fn note_wait(&mut self) -> bool {
         if self.crowd.waited(self.tick) && self.may_lease() {
-            self.live.crowd(true);
+            self.leases.crowd(true);
         }
-        self.live.is_crowded()
+        self.leases.is_crowded()
     }
 
     /// Threads use the lock from now on.
     pub(super) fn end_crowd(&mut self) {
-        self.live.crowd(self.crowd.always);
+        self.leases.crowd(self.crowd.always);
     }
 
     /// Whether blocks may be leased. Other than while they are, there is nothing to do then but to hand out and to take back.
@@ -115,17 +117,6 @@ impl State {
                 && self.captures == 0
                 && !self.stats.blocks.has_waiting()
                 && self.settings.rounds_plainly()
-    }
-
-    /// Finishes all that is late but what is kept and what is leased.
-    fn finish_what_is_late(&mut self) {
-        if self.bounce.block.is_some() {
-            self.end_bounce();
-        }
-        self.read_unread();
-        if self.last_freed.block.is_some() {
-            self.keep_last_freed();
-        }
     }
 
     fn begin_lease(&mut self, lease: &mut Lease, stream: StreamKey, pad: usize) {
@@ -200,19 +191,19 @@ impl State {
             self.stats.blocks.collect(&mut lease.allowance);
             addr
         } else {
-            let id = self.serve_for_lease(lease, number, (bytes, counted, size), stream, list)?;
-            if mine {
+            let addr = self.serve_for_lease(lease, number, (bytes, counted, size), stream, list)?;
+            if mine && let Some(id) = self.live.get(addr, &self.arena) {
                 self.lease_out(lease, id);
                 self.lease_spare(lease, list, size);
             }
-            Some(self.arena[id].addr)
+            Some(addr)
         };
         self.stats.blocks.lend(&mut lease.allowance, SHARERS);
         addr
     }
 
     /// Hands a block out for a request of (`bytes`, `counted`, `size`) that moves no peak: one that was kept, a part of a
-    /// free one, or of what free blocks of leases make up.
+    /// free one, or of what free blocks of leases make up. Returns its address.
     fn serve_for_lease(
         &mut self,
         lease: &mut Lease,
@@ -220,28 +211,21 @@ impl State {
         (bytes, counted, size): (usize, usize, usize),
         stream: StreamKey,
         list: ListId,
-    ) -> Option<BlockId> {
-        match self.quick.take(&self.arena, list, size) {
-            Found::Block(id) => {
-                self.hand_out_kept(id, list.is_small(), counted, bytes);
-                return Some(id);
-            }
-            Found::Nothing => {}
-            Found::Stale(slot) => {
-                self.give_up_slot(slot);
-                self.quick.forget(slot);
-            }
+    ) -> Option<usize> {
+        let kept = self.take_kept(list, size, counted, bytes);
+        if kept.is_some() {
+            return kept;
         }
         // Those are handed out whole, and may count for more.
         let fixed = &self.lists[list.fixed()].free;
         if fixed.best_fit(MIN_BLOCK_SIZE).is_some() {
             return None;
         }
-        let mut served = self.serve_virtual(bytes, counted, size, stream, list);
+        let served = self.serve_virtual(bytes, counted, size, stream, list);
         if served.is_none() && self.gather(lease, number, list, size) {
-            served = self.serve_virtual(bytes, counted, size, stream, list);
+            return self.serve_virtual(bytes, counted, size, stream, list);
         }
-        self.live.get(served?, &self.arena)
+        served
     }
 
     /// Leases kept blocks of a size that its thread is likely to ask for again, all but one.

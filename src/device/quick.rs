@@ -160,12 +160,27 @@ impl State {
         }
     }
 
-    /// A free block of at least `size` bytes, for a request that is served in steps and finds none: the smallest kept
-    /// one, or what kept ones of about its size make up when they are merged.
+    /// A free block of at least `size` bytes, for a request that is served in steps and finds none: see [`Self::merge_from`].
     #[cold]
     #[inline(never)]
     pub(super) fn merge_for(&mut self, list: ListId, size: usize) -> Option<BlockId> {
-        if self.quick.is_empty() || size > MOST_STEPPED {
+        if self.quick.is_empty() {
+            return None;
+        }
+        self.merge_from(list, size, |state, size| {
+            state.quick.take_unasked(&state.arena, list, size)
+        })
+    }
+
+    /// A free block of at least `size` bytes out of blocks whose entries are in the address map still: the smallest larger
+    /// one, or what those of about its size make up when they are merged. `take` gives one of a size up.
+    pub(super) fn merge_from(
+        &mut self,
+        list: ListId,
+        size: usize,
+        mut take: impl FnMut(&mut Self, usize) -> Option<BlockId>,
+    ) -> Option<BlockId> {
+        if size > MOST_STEPPED {
             return None;
         }
         let most = if list.is_small() {
@@ -176,14 +191,14 @@ impl State {
         let mut larger = size;
         while larger < most {
             larger = kept_size(larger + MIN_BLOCK_SIZE);
-            if let Some(id) = self.quick.take_unasked(&self.arena, list, larger) {
+            if let Some(id) = take(self, larger) {
                 self.keep_no_more(id);
                 return self.best_virtual(list, size);
             }
         }
         let mut smaller = size;
         while smaller > size / 2 {
-            while let Some(id) = self.quick.take_unasked(&self.arena, list, smaller) {
+            while let Some(id) = take(self, smaller) {
                 self.keep_no_more(id);
             }
             if let Some(found) = self.best_virtual(list, size) {
@@ -196,7 +211,7 @@ impl State {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn give_up_slot(&mut self, slot: Slot) {
+    fn give_up_slot(&mut self, slot: Slot) {
         while let Some(id) = self.quick.pop_of(&self.arena, slot) {
             self.keep_no_more(id);
         }

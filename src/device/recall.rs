@@ -5,7 +5,6 @@ use super::state::State;
 use crate::block::{BlockState, Keep, NO_USES};
 use crate::ids::{BlockId, ListId};
 use crate::lease::{Lease, Returned};
-use crate::size::{MIN_BLOCK_SIZE, MOST_STEPPED, SMALL_SIZE, kept_size, kept_step};
 
 impl State {
     /// Leases a block that is live and plain, or was kept. False if the lease does not take it.
@@ -56,48 +55,18 @@ impl State {
             .any(|(_, slot)| self.gather_from(&mut slot.lock(), list, size))
     }
 
-    /// The same from one lease: the smallest block that is larger, or those of about the size.
+    /// The same from one lease: see [`Self::merge_from`].
     fn gather_from(&mut self, lease: &mut Lease, list: ListId, size: usize) -> bool {
-        let of_list = lease.terms().is_some_and(|terms| terms.list(size) == list);
-        if !of_list || size > MOST_STEPPED {
+        let Some(terms) = lease.terms().copied() else {
             return false;
-        }
-        let most = if list.is_small() {
-            SMALL_SIZE
-        } else {
-            MOST_STEPPED
         };
-        let mut larger = size;
-        while larger < most {
-            larger = kept_size(larger + MIN_BLOCK_SIZE);
-            if let Some(returned) = lease.give_up(larger) {
-                self.bring_back_merged(returned);
-                return true;
-            }
-        }
-        let least = if list.is_small() {
-            size / 2
-        } else {
-            (size / 2).max(SMALL_SIZE)
-        };
-        let mut smaller = size;
-        while smaller > least {
-            while let Some(returned) = lease.give_up(smaller) {
-                self.bring_back_merged(returned);
-            }
-            if self.best_virtual(list, size).is_some() {
-                return true;
-            }
-            smaller -= kept_step(smaller);
-        }
-        false
-    }
-
-    /// Takes a block back that the lease has handed out, but has no room for. False if it has not.
-    pub(super) fn take_back_leased(&mut self, lease: &mut Lease, addr: usize) -> bool {
-        lease.put_all(addr, |returned| {
-            self.bring_back(returned);
-        })
+        let found = self.merge_from(list, size, |state, size| {
+            let of_list = terms.list(size) == list;
+            let returned = of_list.then(|| lease.give_up(size)).flatten()?;
+            state.catch_up_on(returned);
+            Some(returned.block)
+        });
+        found.is_some()
     }
 
     /// Has everything back that is leased, and the leases end.
@@ -118,7 +87,7 @@ impl State {
     }
 
     /// A block is leased no more. Returns its generation.
-    fn bring_back(&mut self, returned: Returned) -> u16 {
+    pub(super) fn bring_back(&mut self, returned: Returned) -> u16 {
         let Returned { block: id, .. } = returned;
         self.catch_up_on(returned);
         let block = &mut self.arena[id];
@@ -130,12 +99,6 @@ impl State {
             self.keep_or_merge(id);
         }
         generation
-    }
-
-    /// The same for a free block that is not to be kept.
-    fn bring_back_merged(&mut self, returned: Returned) {
-        self.catch_up_on(returned);
-        self.keep_no_more(returned.block);
     }
 
     /// What became of a block on lease.

@@ -125,6 +125,12 @@ impl Lease {
         self.parts.as_ref().map_or(0, |parts| parts.0.len())
     }
 
+    /// Bytes of bookkeeping held.
+    pub fn heap_bytes(&self) -> usize {
+        let tables = self.parts.as_ref().map_or(0, |parts| parts.0.heap_bytes());
+        tables + self.former.capacity() * size_of::<Former>()
+    }
+
     /// Whether it has half as many blocks as it may have.
     pub fn is_half_full(&self) -> bool {
         self.blocks() >= MOST_BLOCKS / 2
@@ -138,17 +144,13 @@ impl Lease {
     /// Takes the block at an address back, if it handed that out and has room for it.
     #[inline]
     pub fn put(&mut self, addr: usize) -> Put {
-        let Some(parts) = &mut self.parts else {
+        let Some((table, sizes)) = self.parts.as_deref_mut() else {
             return Put::Unknown;
         };
-        let (table, sizes) = &mut **parts;
-        let Some(at) = table.find(addr) else {
+        let Some(at) = table.find_handed_out(addr) else {
             return Put::Unknown;
         };
         let entry = table.entry_mut(at);
-        if entry.requested == 0 {
-            return Put::Unknown;
-        }
         if self.left == 0 || !sizes.takes(entry.units, entry.size()) {
             return Put::Full;
         }
@@ -162,12 +164,10 @@ impl Lease {
     /// As [`Self::put`], where that says [`Put::Full`]: half of the free blocks in its way come back. False if the lease
     /// handed out no such block.
     pub fn put_all(&mut self, addr: usize, mut each: impl FnMut(Returned)) -> bool {
-        let Some(parts) = &mut self.parts else {
+        let Some((table, sizes)) = self.parts.as_deref_mut() else {
             return false;
         };
-        let (table, sizes) = &mut **parts;
-        let found = table.find(addr);
-        let Some(at) = found.filter(|at| table.entry(*at).requested != 0) else {
+        let Some(at) = table.find_handed_out(addr) else {
             return false;
         };
         let entry = table.entry_mut(at);

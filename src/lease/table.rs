@@ -151,6 +151,18 @@ impl Table {
         self.len == MOST_BLOCKS
     }
 
+    /// The same, if the client has it.
+    #[inline]
+    pub fn find_handed_out(&self, addr: usize) -> Option<u16> {
+        let at = self.find(addr)?;
+        (self.entry(at).requested != 0).then_some(at)
+    }
+
+    /// Bytes of bookkeeping held.
+    pub fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.words) + size_of_val(&*self.entries)
+    }
+
     /// Adds a block that is not there, if there is room and its address can be told from others.
     pub fn insert(&mut self, entry: Entry) -> Option<u16> {
         if entry.addr >> ADDRESS_BITS != 0 || !entry.addr.is_multiple_of(MIN_BLOCK_SIZE) {

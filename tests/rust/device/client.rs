@@ -2,6 +2,31 @@
 
 use crate::*;
 use npualloc::stats::{PoolStat, Stat};
+use proptest::prelude::*;
+
+/// What a program does.
+#[derive(Debug, Clone)]
+pub enum Op {
+    Alloc(usize),
+    Free(usize),
+    /// Blocks, one after the other, are freed, and as large ones allocated.
+    Replace(usize, usize),
+    /// A use on another stream, and that it is over.
+    Use(usize),
+    ResetPeaks,
+}
+
+/// At most so many blocks are replaced at once.
+pub fn op(most: usize) -> impl Strategy<Value = Op> {
+    let often = prop::sample::select(vec![400usize, 4000, 70_000, MIB, 3 * MIB]);
+    prop_oneof![
+        3 => prop_oneof![often, 1usize..300_000].prop_map(Op::Alloc),
+        3 => any::<usize>().prop_map(Op::Free),
+        3 => (any::<usize>(), 1..most).prop_map(|(at, count)| Op::Replace(at, count)),
+        1 => any::<usize>().prop_map(Op::Use),
+        1 => Just(Op::ResetPeaks),
+    ]
+}
 
 /// What is expected of the small pool, of the large one, and of both.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -66,7 +91,29 @@ impl Client {
         bytes
     }
 
-    pub fn reset_peaks(&mut self) {
+    pub fn step(&mut self, op: Op) {
+        match op {
+            Op::Alloc(bytes) => self.alloc(bytes, S0),
+            Op::ResetPeaks => self.reset_peaks(),
+            _ if self.live.is_empty() => {}
+            Op::Free(at) => {
+                self.free(at);
+            }
+            Op::Replace(at, count) => {
+                for turn in 0..count {
+                    let bytes = self.free(at.wrapping_add(turn * 31));
+                    self.alloc(bytes, S0);
+                }
+            }
+            Op::Use(at) => {
+                let (addr, _) = self.live[at % self.live.len()];
+                assert!(self.device.record_stream(addr, SIDE));
+                assert!(self.device.erase_stream(addr, SIDE));
+            }
+        }
+    }
+
+    fn reset_peaks(&mut self) {
         self.device.reset_peak_stats();
         let stats = self
             .expected

@@ -61,6 +61,18 @@ fn allocate(device: &DeviceAllocator, bytes: usize, stream: StreamKey) -> usize 
     addr
 }
 
+/// Blocks of a size that is asked for again and again.
+fn again_and_again(device: &DeviceAllocator, bytes: usize, count: usize) -> Vec<usize> {
+    let mut at = Vec::new();
+    for _ in 0..3 {
+        for addr in at.drain(..) {
+            assert!(device.deallocate(addr));
+        }
+        at.extend((0..count).map(|_| device.allocate(bytes, S0).expect("fits")));
+    }
+    at
+}
+
 /// Frees a block, and checks the state.
 fn free(device: &DeviceAllocator, addr: usize) {
     assert!(device.deallocate(addr));

@@ -1,6 +1,6 @@
 //! Frees without a look at the block, where there are many: nobody sees that some were not looked at.
 
-use crate::client::Client;
+use crate::client::{Client, op};
 use crate::*;
 use proptest::prelude::*;
 
@@ -15,23 +15,11 @@ fn of_many(capacity: usize) -> (Arc<FakeDriver>, DeviceAllocator) {
     (driver, device)
 }
 
-/// Blocks of a size that is asked for again and again.
-fn blocks(device: &DeviceAllocator, count: usize) -> Vec<usize> {
-    let mut at = Vec::new();
-    for _ in 0..3 {
-        for addr in at.drain(..) {
-            assert!(device.deallocate(addr));
-        }
-        at.extend((0..count).map(|_| device.allocate(4096, S0).expect("fits")));
-    }
-    at
-}
-
 #[test]
 fn a_block_is_freed_once_however_many_were_freed_after_it() {
     let (_, device) = of_many(4 * GIB);
     for later in 0..10 {
-        let at = blocks(&device, later + 1);
+        let at = again_and_again(&device, 4096, later + 1);
         for addr in &at {
             assert!(device.deallocate(*addr));
         }
@@ -45,7 +33,7 @@ fn a_block_is_freed_once_however_many_were_freed_after_it() {
 #[test]
 fn what_is_no_start_of_a_block_is_refused() {
     let (_, device) = of_many(4 * GIB);
-    let addr = blocks(&device, 1)[0];
+    let addr = again_and_again(&device, 4096, 1)[0];
     // The last ones differ by what the address map doesn't tell apart.
     for offset in [1, 8, 511, 512, 4096, 1 << 40, 1 << 46, 1 << 62] {
         assert!(!device.deallocate(addr + offset), "{offset:#x}");
@@ -57,7 +45,7 @@ fn what_is_no_start_of_a_block_is_refused() {
 #[test]
 fn a_block_that_another_stream_uses_or_is_damaged_is_looked_at() {
     let (driver, device) = of_many(4 * GIB);
-    let at = blocks(&device, 4);
+    let at = again_and_again(&device, 4096, 4);
     assert!(device.record_stream(at[1], SIDE));
     driver.submit(SIDE);
     assert_eq!(device.mark_damaged(at[2], 1), 1);
@@ -81,7 +69,7 @@ fn a_block_that_another_stream_uses_or_is_damaged_is_looked_at() {
 #[test]
 fn a_request_finds_what_is_unread() {
     let (driver, device) = of_many(4 * GIB);
-    let at = blocks(&device, 5);
+    let at = again_and_again(&device, 4096, 5);
     at.iter().for_each(|addr| assert!(device.deallocate(*addr)));
     let calls = driver.total_calls();
     let mut got: Vec<_> = at
@@ -96,7 +84,7 @@ fn a_request_finds_what_is_unread() {
 #[test]
 fn a_block_that_is_freed_and_asked_for_at_once_comes_back() {
     let (_, device) = of_many(4 * GIB);
-    let at = blocks(&device, 2);
+    let at = again_and_again(&device, 4096, 2);
     assert!(device.deallocate(at[0]));
     for _ in 0..6 {
         let addr = device.allocate(4096, S0).expect("fits");
@@ -112,7 +100,7 @@ fn marks_are_gone_once_there_are_few_blocks_and_right_when_there_are_many_again(
     let settings = settings_by_default("");
     let driver = Arc::new(FakeDriver::new(64 * GIB));
     let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
-    let mut live = blocks(&device, 9000);
+    let mut live = again_and_again(&device, 4096, 9000);
     for round in 0..3 {
         for addr in live.split_off(100) {
             assert!(device.deallocate(addr));
@@ -121,7 +109,7 @@ fn marks_are_gone_once_there_are_few_blocks_and_right_when_there_are_many_again(
         // None is marked any more, and so none when it is handed out as it was.
         live.iter()
             .for_each(|addr| assert!(device.deallocate(*addr)));
-        live = blocks(&device, 9000 + round);
+        live = again_and_again(&device, 4096, 9000 + round);
         device.check_consistency().expect("consistent");
     }
     for addr in live {
@@ -131,58 +119,14 @@ fn marks_are_gone_once_there_are_few_blocks_and_right_when_there_are_many_again(
     device.check_consistency().expect("consistent");
 }
 
-#[derive(Debug, Clone)]
-enum Op {
-    Alloc(usize),
-    Free(usize),
-    /// Blocks, one after the other, are freed, and as large ones allocated.
-    Replace(usize, usize),
-    /// A use on another stream, and that it is over.
-    Use(usize),
-    ResetPeaks,
-}
-
-fn op() -> impl Strategy<Value = Op> {
-    let often = prop::sample::select(vec![400usize, 4000, 70_000, MIB, 3 * MIB]);
-    prop_oneof![
-        3 => prop_oneof![often, 1usize..300_000].prop_map(Op::Alloc),
-        3 => any::<usize>().prop_map(Op::Free),
-        3 => (any::<usize>(), 1usize..8).prop_map(|(at, count)| Op::Replace(at, count)),
-        1 => any::<usize>().prop_map(Op::Use),
-        1 => Just(Op::ResetPeaks),
-    ]
-}
-
-fn step(client: &mut Client, op: Op) {
-    match op {
-        Op::Alloc(bytes) => client.alloc(bytes, S0),
-        Op::ResetPeaks => client.reset_peaks(),
-        _ if client.live.is_empty() => {}
-        Op::Free(at) => {
-            client.free(at);
-        }
-        Op::Replace(at, count) => {
-            for _ in 0..count {
-                let bytes = client.free(at);
-                client.alloc(bytes, S0);
-            }
-        }
-        Op::Use(at) => {
-            let (addr, _) = client.live[at % client.live.len()];
-            assert!(client.device.record_stream(addr, SIDE));
-            assert!(client.device.erase_stream(addr, SIDE));
-        }
-    }
-}
-
 proptest! {
     /// Blocks, bytes, and bytes asked for, at their peaks too, are what is counted here one by one.
     #[test]
-    fn figures_are_exact_while_frees_are_unread(ops in prop::collection::vec(op(), 1..200)) {
+    fn figures_are_exact_while_frees_are_unread(ops in prop::collection::vec(op(8), 1..200)) {
         let (_, device) = of_many(8 * GIB);
         let mut client = Client::new(device);
         (0..8).for_each(|_| client.count(64 * MIB, false));
-        ops.into_iter().for_each(|op| step(&mut client, op));
+        ops.into_iter().for_each(|op| client.step(op));
         client.check();
     }
 }
