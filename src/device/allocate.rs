@@ -123,7 +123,7 @@ impl DeviceAllocator {
         // The pool may have no user any more: it must not be forgotten meanwhile.
         state.pools.hold(request.pool);
         let pool = state.pools.id_of(request.pool);
-        let most_active = state.most_active;
+        let most = (state.most_active, state.most_allocated);
         let mut outcome = self.climb_again(&mut state, &request, &context, &mut attempt);
         let driver_failed = matches!(outcome, Err(AllocError::Driver(_)));
         if driver_failed && request.virtual_memory && state.gives_up_virtual_segments() {
@@ -145,7 +145,8 @@ impl DeviceAllocator {
         if !matches!(outcome, Ok(Ok(_))) {
             // What was asked for in vain is no reason to hold more from now on.
             let active = state.stats.blocks.active_bytes() as usize;
-            state.most_active = most_active.max(active);
+            state.most_active = most.0.max(active);
+            state.most_allocated = most.1.max(state.allocated_bytes());
         }
         let tried = attempt.tried;
         match outcome {

@@ -7,6 +7,10 @@ use crate::block::BlockState;
 use crate::ids::{BlockId, StreamKey};
 use crate::page::LastUse;
 
+/// Parts of two pages are left behind where a block between two others gives its pages away, and serve nobody but a request
+/// for the same place: fewer pages than this are not worth it while there are others.
+const WORTH_A_HOLE: usize = 8;
+
 /// A free block with whole idle pages.
 #[derive(Debug, Clone)]
 pub(super) struct Donor {
@@ -66,10 +70,10 @@ impl State {
         donors
     }
 
-    /// Whether the memory on either side of a block is not mapped.
-    fn is_beside_unmapped(&self, id: BlockId) -> bool {
-        let block = &self.arena[id];
-        self.arena.is_unmapped(block.prev) || self.arena.is_unmapped(block.next)
+    /// Whether a block that gives its pages away leaves a hole where there was none beside it.
+    fn makes_a_hole(&self, donor: &Donor) -> bool {
+        let block = &self.arena[donor.block];
+        !self.arena.is_unmapped(block.prev) && !self.arena.is_unmapped(block.next)
     }
 
     /// Whether a donor is what it was before the lock was released, and awake.
@@ -88,11 +92,12 @@ impl State {
             donor.page_size == page_size && self.may_serve(donor.last_use(), stream)
         });
         // Windows are looked for from low addresses on. Taking memory from there too keeps what moves together,
-        // and free blocks elsewhere whole; so does widening holes, where a page that moves leaves one.
-        let leaves_holes = !self.leaves_mappings(page_size) || self.is_tight_at_worst();
+        // and free blocks elsewhere whole. New holes come later: for few pages, and where every page counts for any.
+        let tight = self.is_tight_at_worst();
         donors.sort_unstable_by_key(|donor| {
-            let widens = self.is_beside_unmapped(donor.block);
-            (leaves_holes && !widens, donor.addr)
+            let new = self.makes_a_hole(donor);
+            let few = donor.pages() < WORTH_A_HOLE;
+            (new && few, new && tight, donor.addr)
         });
         donors
     }
@@ -110,25 +115,42 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    #[test]
-    fn holes_are_widened_first_where_every_page_counts() {
+    /// Blocks of these sizes, MiB, one after another, of which the second and the last are free: one between two others,
+    /// and one beside unmapped addresses.
+    fn between_and_at_the_end(sizes: [usize; 4]) -> (DeviceAllocator, usize) {
         let driver = Arc::new(FakeDriver::new(512 * MIB));
         let mut settings = Settings::parse("expandable_segments:True").expect("valid");
         settings.segment_size = 8 * MIB;
         let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
         let stream = StreamKey(0);
-        let blocks = [0; 4].map(|_| device.allocate(16 * MIB - 4096, stream).expect("fits"));
-        // One between two others, and the last, beside unmapped addresses.
+        let blocks = sizes.map(|size| device.allocate(size * MIB - 4096, stream).expect("fits"));
         assert!(device.deallocate(blocks[1]));
         assert!(device.deallocate(blocks[3]));
+        device.state.lock().device_full = true;
+        (device, blocks[2])
+    }
+
+    /// Whether each donor lies before the block in use, in order.
+    fn order(device: &DeviceAllocator, used: usize) -> Vec<bool> {
+        let state = device.state.lock();
+        let donors = state.donors_for(8 * MIB, StreamKey(0));
+        donors.iter().map(|donor| donor.addr < used).collect()
+    }
+
+    #[test]
+    fn a_new_hole_is_made_last_for_few_pages() {
+        let (device, used) = between_and_at_the_end([16, 56, 16, 16]);
+        assert_eq!(order(&device, used), [false, true]);
+        let (device, used) = between_and_at_the_end([16, 64, 16, 16]);
+        assert_eq!(order(&device, used), [true, false]);
+    }
+
+    #[test]
+    fn new_holes_are_made_last_where_every_page_counts() {
+        let (device, used) = between_and_at_the_end([16, 80, 16, 16]);
         let mut state = device.state.lock();
-        state.device_full = true;
-        let order = |state: &State| -> Vec<bool> {
-            let donors = state.donors_for(8 * MIB, stream);
-            donors.iter().map(|d| d.addr < blocks[2]).collect()
-        };
-        assert_eq!(order(&state), [true, false]);
         state.most_full = state.reserved();
-        assert_eq!(order(&state), [false, true]);
+        drop(state);
+        assert_eq!(order(&device, used), [false, true]);
     }
 }

@@ -80,7 +80,7 @@ impl DeviceAllocator {
         request: &Request,
         got: &mut Gathered,
     ) -> DriverResult<()> {
-        state.most_active = state.needed_with(request);
+        state.note_needed(request);
         let capturing = self.in_capture(state);
         self.take_prefetched(state);
         self.take_idle(state, request, got);

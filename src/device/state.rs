@@ -147,6 +147,8 @@ pub(super) struct State {
     pub device_full: bool,
     /// The most bytes active at once, as of the last time memory was mapped.
     pub most_active: usize,
+    /// The most bytes allocated at once, as of then: blocks that wait for other streams are not among them.
+    pub most_allocated: usize,
     /// Bytes in pages that moved although the device had more.
     pub moved: usize,
     /// The most that was active on a full device at once, with what was free then but could not move.
@@ -232,6 +234,7 @@ impl State {
             addresses_short: false,
             device_full: false,
             most_active: 0,
+            most_allocated: 0,
             most_full: 0,
             moved: 0,
             busy: 0,

@@ -2,13 +2,15 @@
 
 use super::state::{Request, State};
 use crate::config::ExpandableSegments;
+use crate::stats::Lane;
 
 /// By how much memory held may exceed what was ever needed at once before idle pages are reused instead
 /// of asking for more: this part of it (about 3 %).
 const SLACK: usize = 34;
 /// The same once the large blocks of all streams are in one list (7 %), but no more than what other streams than the
 /// list's own had at once: what streams free in turns leaves holes of many sizes. Four recorded programs of several streams
-/// make 33, 84, 0 and 155 driver calls once this much is held; with the usual 3 % 3,451, 67, 223 and 4,022.
+/// make 33, 84, 0 and 155 driver calls once this much is held; with the usual 3 % 3,451, 67, 223 and 4,022. It is a part of
+/// what was allocated, since blocks that wait for another stream serve as slack.
 const SHARED_SLACK: usize = 14;
 /// The same where virtual segments were not asked for: programs that are content with what fixed segments hold
 /// get by with fewer driver calls (an eighth more).
@@ -40,6 +42,18 @@ impl State {
         target.saturating_sub(self.reserved() + self.growing)
     }
 
+    /// Notes what is needed with a request that lacks memory.
+    pub(super) fn note_needed(&mut self, request: &Request) {
+        self.most_active = self.needed_with(request);
+        let allocated = self.allocated_bytes() + request.size;
+        self.most_allocated = self.most_allocated.max(allocated);
+    }
+
+    /// What is allocated.
+    pub(super) fn allocated_bytes(&self) -> usize {
+        self.stats.blocks.current(Lane::AllocatedBytes) as usize
+    }
+
     /// The most that was ever active at once, this request included.
     pub(super) fn needed_with(&self, request: &Request) -> usize {
         self.most_active.max(self.active_with(request))
@@ -56,7 +70,8 @@ impl State {
         let slack = if !asked || self.is_near(needed) {
             needed / UNASKED_SLACK
         } else if self.guests.shared.is_some() {
-            let turns = self.guests.most.min(needed / SHARED_SLACK);
+            let most = self.most_allocated + self.most_allocated / SHARED_SLACK;
+            let turns = self.guests.most.min(most.saturating_sub(needed));
             turns.max(needed / SLACK)
         } else {
             needed / SLACK
@@ -104,9 +119,14 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::config::Settings;
-    use crate::ids::ListId;
+    use crate::device::DeviceAllocator;
+    use crate::driver::StreamToken;
+    use crate::driver::fake::FakeDriver;
+    use crate::ids::{DeviceId, ListId, StreamKey};
 
     const GIB: usize = 1 << 30;
 
@@ -119,9 +139,38 @@ mod tests {
         let usual = beyond(&state);
         assert_eq!(usual, 28 * GIB / 34);
         state.guests.shared = Some(ListId(3));
+        state.most_allocated = 28 * GIB;
         for (most, expected) in [(0, usual), (GIB, GIB), (5 * GIB, 2 * GIB)] {
             state.guests.most = most;
             assert_eq!(beyond(&state), expected);
         }
+        // A part of what is active waits for another stream.
+        state.most_allocated = 27 * GIB;
+        assert_eq!(beyond(&state), 27 * GIB + 27 * GIB / 14 - 28 * GIB);
+        state.most_allocated = 20 * GIB;
+        assert_eq!(beyond(&state), usual);
+    }
+
+    #[test]
+    fn what_waits_for_another_stream_is_needed_but_not_allocated() {
+        let driver = Arc::new(FakeDriver::new(512 << 20));
+        let settings = Settings::parse("expandable_segments:True").expect("valid");
+        let device =
+            DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
+        let allocate = |size: usize| device.allocate(size - 4096, StreamKey(0)).expect("fits");
+        let first = allocate(64 << 20);
+        let other = StreamToken {
+            id: 1,
+            device: 0,
+            reserved: 0,
+        };
+        assert!(device.record_stream(first, other));
+        driver.submit(other);
+        assert!(device.deallocate(first));
+        allocate(128 << 20);
+        let state = device.state.lock();
+        let (active, allocated) = (state.most_active, state.most_allocated);
+        assert_eq!(active.next_multiple_of(1 << 20), 192 << 20);
+        assert_eq!(allocated.next_multiple_of(1 << 20), 128 << 20);
     }
 }
