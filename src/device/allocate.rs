@@ -123,7 +123,7 @@ impl DeviceAllocator {
         // The pool may have no user any more: it must not be forgotten meanwhile.
         state.pools.hold(request.pool);
         let pool = state.pools.id_of(request.pool);
-        let most = (state.most_active, state.most_allocated);
+        let most = state.most;
         let mut outcome = self.climb_again(&mut state, &request, &context, &mut attempt);
         let driver_failed = matches!(outcome, Err(AllocError::Driver(_)));
         if driver_failed && request.virtual_memory && state.gives_up_virtual_segments() {
@@ -144,9 +144,7 @@ impl DeviceAllocator {
         state.pools.unhold(request.pool);
         if !matches!(outcome, Ok(Ok(_))) {
             // What was asked for in vain is no reason to hold more from now on.
-            let active = state.stats.blocks.active_bytes() as usize;
-            state.most_active = most.0.max(active);
-            state.most_allocated = most.1.max(state.allocated_bytes());
+            state.most = most.max(state.needs(0));
         }
         let tried = attempt.tried;
         match outcome {

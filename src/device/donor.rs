@@ -71,8 +71,8 @@ impl State {
     }
 
     /// Whether a block that gives its pages away leaves a hole where there was none beside it.
-    fn makes_a_hole(&self, donor: &Donor) -> bool {
-        let block = &self.arena[donor.block];
+    fn makes_a_hole(&self, id: BlockId) -> bool {
+        let block = &self.arena[id];
         !self.arena.is_unmapped(block.prev) && !self.arena.is_unmapped(block.next)
     }
 
@@ -95,7 +95,7 @@ impl State {
         // and free blocks elsewhere whole. New holes come later: for few pages, and where every page counts for any.
         let tight = self.is_tight_at_worst();
         donors.sort_unstable_by_key(|donor| {
-            let new = self.makes_a_hole(donor);
+            let new = self.makes_a_hole(donor.block);
             let few = donor.pages() < WORTH_A_HOLE;
             (new && few, new && tight, donor.addr)
         });

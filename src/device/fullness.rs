@@ -14,7 +14,7 @@ impl State {
     pub(super) fn is_tight(&self, request: &Request) -> bool {
         let held = self.reserved();
         // Where the most that was ever active left little room, the way there is tight already.
-        let was_tight = self.most_active + held / TIGHT > held;
+        let was_tight = self.most.active + held / TIGHT > held;
         let margin = if was_tight {
             2 * held / TIGHT
         } else {

@@ -8,6 +8,7 @@ use super::crowd::Crowd;
 use super::guest::Guests;
 use super::hot::LastFreed;
 use super::probe::Probe;
+use super::target::Needed;
 use super::unread::{MANY, Unread};
 use crate::block::{AddrMap, BlockArena, BlockState, QuickLists};
 use crate::config::{ExpandableSegments, Settings};
@@ -145,10 +146,8 @@ pub(super) struct State {
     pub addresses_short: bool,
     /// The driver had no physical memory when it was last asked.
     pub device_full: bool,
-    /// The most bytes active at once, as of the last time memory was mapped.
-    pub most_active: usize,
-    /// The most bytes allocated at once, as of then: blocks that wait for other streams are not among them.
-    pub most_allocated: usize,
+    /// The most that was needed at once, as of the last time memory was mapped.
+    pub most: Needed,
     /// Bytes in pages that moved although the device had more.
     pub moved: usize,
     /// The most that was active on a full device at once, with what was free then but could not move.
@@ -233,8 +232,7 @@ impl State {
             fences: Fences::default(),
             addresses_short: false,
             device_full: false,
-            most_active: 0,
-            most_allocated: 0,
+            most: Needed::default(),
             most_full: 0,
             moved: 0,
             busy: 0,

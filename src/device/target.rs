@@ -29,6 +29,24 @@ const SMALL_SHARE: usize = 256;
 /// The least such excess, bytes: in a small working set moving pages would cost more than it saves.
 pub(super) const MIN_SLACK: usize = 256 << 20;
 
+/// What is needed at a time, bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Needed {
+    pub active: usize,
+    /// Less what waits for other streams.
+    pub allocated: usize,
+}
+
+impl Needed {
+    /// The most of each.
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            active: self.active.max(other.active),
+            allocated: self.allocated.max(other.allocated),
+        }
+    }
+}
+
 impl State {
     /// Bytes that may be obtained from the driver before idle memory is to be reused.
     pub(super) fn room_to_grow(&self, request: &Request) -> usize {
@@ -44,19 +62,21 @@ impl State {
 
     /// Notes what is needed with a request that lacks memory.
     pub(super) fn note_needed(&mut self, request: &Request) {
-        self.most_active = self.needed_with(request);
-        let allocated = self.allocated_bytes() + request.size;
-        self.most_allocated = self.most_allocated.max(allocated);
+        self.most = self.most.max(self.needs(request.size));
     }
 
-    /// What is allocated.
-    pub(super) fn allocated_bytes(&self) -> usize {
-        self.stats.blocks.current(Lane::AllocatedBytes) as usize
+    /// What is needed now, and `more` bytes.
+    pub(super) fn needs(&self, more: usize) -> Needed {
+        let blocks = &self.stats.blocks;
+        Needed {
+            active: blocks.active_bytes() as usize + more,
+            allocated: blocks.current(Lane::AllocatedBytes) as usize + more,
+        }
     }
 
     /// The most that was ever active at once, this request included.
     pub(super) fn needed_with(&self, request: &Request) -> usize {
-        self.most_active.max(self.active_with(request))
+        self.most.active.max(self.active_with(request))
     }
 
     /// What is active with this request included.
@@ -70,7 +90,8 @@ impl State {
         let slack = if !asked || self.is_near(needed) {
             needed / UNASKED_SLACK
         } else if self.guests.shared.is_some() {
-            let most = self.most_allocated + self.most_allocated / SHARED_SLACK;
+            let allocated = self.most.allocated;
+            let most = allocated + allocated / SHARED_SLACK;
             let turns = self.guests.most.min(most.saturating_sub(needed));
             turns.max(needed / SLACK)
         } else {
@@ -139,15 +160,15 @@ mod tests {
         let usual = beyond(&state);
         assert_eq!(usual, 28 * GIB / 34);
         state.guests.shared = Some(ListId(3));
-        state.most_allocated = 28 * GIB;
+        state.most.allocated = 28 * GIB;
         for (most, expected) in [(0, usual), (GIB, GIB), (5 * GIB, 2 * GIB)] {
             state.guests.most = most;
             assert_eq!(beyond(&state), expected);
         }
         // A part of what is active waits for another stream.
-        state.most_allocated = 27 * GIB;
+        state.most.allocated = 27 * GIB;
         assert_eq!(beyond(&state), 27 * GIB + 27 * GIB / 14 - 28 * GIB);
-        state.most_allocated = 20 * GIB;
+        state.most.allocated = 20 * GIB;
         assert_eq!(beyond(&state), usual);
     }
 
@@ -169,7 +190,7 @@ mod tests {
         assert!(device.deallocate(first));
         allocate(128 << 20);
         let state = device.state.lock();
-        let (active, allocated) = (state.most_active, state.most_allocated);
+        let Needed { active, allocated } = state.most;
         assert_eq!(active.next_multiple_of(1 << 20), 192 << 20);
         assert_eq!(allocated.next_multiple_of(1 << 20), 128 << 20);
     }
