@@ -79,6 +79,7 @@ impl DeviceAllocator {
         context: &Option<Arc<Context>>,
     ) -> Result<std::result::Result<usize, Refusal>> {
         self.refuse_asleep(state, request.pool)?;
+        state.look_at_blocks();
         if state.is_shared(request) {
             if let Some(addr) = self.serve_shared(state, request, context) {
                 return Ok(Ok(addr));

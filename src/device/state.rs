@@ -140,6 +140,8 @@ pub(super) struct State {
     pub guests: Guests,
     /// How far streams have come: what may be unmapped without waiting.
     pub fences: Fences,
+    /// Whether pages under large blocks have the least size, as most blocks are small; unknown until there are some.
+    pub least_pages: Option<bool>,
     /// Bytes of the device, as of the last reservation of addresses.
     pub total: usize,
     /// The driver had no addresses when it was last asked, and has got none back since.
@@ -230,6 +232,7 @@ impl State {
             stale: 0,
             guests: Guests::default(),
             fences: Fences::default(),
+            least_pages: None,
             addresses_short: false,
             device_full: false,
             most: Needed::default(),

@@ -12,6 +12,8 @@ from harness.client import Processes  # noqa: E402
 
 
 STOCK_FINDINGS = pytest.StashKey()
+#: Under this name a worker process tells the first one.
+TOLD = "stock_findings"
 
 
 def pytest_addoption(parser):
@@ -40,7 +42,19 @@ def processes(request, tmp_path_factory):
     runner = Processes(tmp_path_factory.mktemp("scenarios"), plugin)
     yield runner
     runner.close()
-    request.config.stash[STOCK_FINDINGS] = runner.stock_findings
+    note_stock_findings(request.config, runner.stock_findings)
+    if hasattr(request.config, "workeroutput"):
+        request.config.workeroutput[TOLD] = runner.stock_findings
+
+
+def note_stock_findings(config, findings):
+    config.stash.setdefault(STOCK_FINDINGS, []).extend(findings)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    """Takes what a worker process found, where pytest-xdist runs some."""
+    note_stock_findings(node.config, getattr(node, "workeroutput", {}).get(TOLD, []))
 
 
 def pytest_terminal_summary(terminalreporter, config):

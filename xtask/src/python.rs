@@ -22,6 +22,7 @@ const PACKAGES: &[&str] = &[
     "numpy",
     "psutil",
     "pytest",
+    "pytest-xdist",
     "pyyaml",
     "scipy",
     "setuptools<82",

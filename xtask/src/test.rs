@@ -23,6 +23,10 @@ use crate::process;
 use crate::python::Python;
 use crate::summary::Summary;
 
+/// How pytest runs files side by side, each on one core: a worker keeps processes
+/// of up to 3 GB to fork from, for one file after another.
+const SIDE_BY_SIDE: [&str; 6] = ["-n", "auto", "--maxprocesses", "4", "--dist", "loadfile"];
+
 pub fn main(arguments: &TestArgs) -> Result<ExitCode> {
     arguments.check()?;
     let project = Project::locate()?;
@@ -259,7 +263,7 @@ fn python(
             .args(&arguments.rest)
             .env("PYTHONDONTWRITEBYTECODE", "1");
         if directory == "tests/python" {
-            pytest.arg("--probe").arg(&probe);
+            pytest.args(SIDE_BY_SIDE).arg("--probe").arg(&probe);
         }
         summary.run(&name, &mut pytest, is_pytest_result)?;
     }
