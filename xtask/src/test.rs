@@ -260,11 +260,12 @@ fn python(
             .args(["-m", "pytest", "-ra", "-p", "no:cacheprovider"])
             .args([directory, "--plugin"])
             .arg(&plugin.library)
-            .args(&arguments.rest)
             .env("PYTHONDONTWRITEBYTECODE", "1");
         if directory == "tests/python" {
             pytest.args(SIDE_BY_SIDE).arg("--probe").arg(&probe);
         }
+        // Last, so that they may say otherwise.
+        pytest.args(&arguments.rest);
         summary.run(&name, &mut pytest, is_pytest_result)?;
     }
     if arguments.rest.is_empty() {
