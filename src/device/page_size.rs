@@ -16,6 +16,8 @@ const LEAST_LARGE_PAGE: usize = 4 << 20;
 /// Pages under large blocks that all memory there is has at least, unless they would be smaller than that. Each run of
 /// blocks leaves a part of a page free behind it, and there are as many runs on a small device.
 const LARGE_PAGES: usize = 2400;
+/// The statistics' pool of blocks above a MiB.
+const LARGE_POOL: usize = 1;
 /// A program's blocks above a MiB are looked at once there are this many bytes of them.
 const LOOKED_AT: i64 = 1 << 30;
 /// Where such a block has no more than this on average, bytes, pages have the least size: there are so many that what is
@@ -51,10 +53,9 @@ impl State {
         if self.least_pages.is_some() {
             return;
         }
-        let large = |bytes| self.stats.blocks.active_parts(bytes)[1][0][0];
-        let bytes = large(true);
+        let [blocks, bytes] = self.stats.blocks.active(LARGE_POOL);
         if bytes >= LOOKED_AT {
-            self.least_pages = Some(bytes <= large(false) * SMALL_ON_AVERAGE);
+            self.least_pages = Some(bytes <= blocks * SMALL_ON_AVERAGE);
         }
     }
 
@@ -79,68 +80,5 @@ impl State {
         let (has, wanted) = (pages.page_size(), self.page_size(request));
         let too_large = self.least_pages == Some(true) && has > wanted;
         is_fine(has) == is_fine(wanted) && !too_large
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use crate::config::Settings;
-    use crate::device::DeviceAllocator;
-    use crate::driver::fake::FakeDriver;
-    use crate::ids::{DeviceId, StreamKey};
-
-    const MIB: usize = 1 << 20;
-
-    /// The sizes of the pages under blocks of these sizes, MiB, allocated one after another on a large device.
-    fn pages_under(sizes: impl IntoIterator<Item = usize>) -> Vec<usize> {
-        let driver = Arc::new(FakeDriver::new(64 << 30));
-        let settings = Settings::parse("expandable_segments:True").expect("valid");
-        let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
-        let mut page_size = |size: usize| {
-            let addr = device.allocate(size * MIB, StreamKey(0)).expect("fits");
-            let state = device.state.lock();
-            let id = state.live.get(addr, &state.arena).expect("live");
-            state.pages_of(id).expect("virtual").page_size() / MIB
-        };
-        let sizes = sizes.into_iter().map(&mut page_size).collect();
-        device.check_consistency().expect("consistent");
-        sizes
-    }
-
-    #[test]
-    fn a_gib_of_small_blocks_makes_the_pages_small() {
-        // 102 blocks of 10 MiB are less than a GiB, 103 are more: the first request after that has small pages.
-        let under = pages_under([10; 105]);
-        assert_eq!(under[..103], [8; 103]);
-        assert_eq!(under[103..], [4; 2]);
-        // What was mapped before is as it was, and not mapped on.
-        assert_eq!(
-            pages_under([10; 104].into_iter().chain([100; 2]))[103..],
-            [4; 3]
-        );
-    }
-
-    #[test]
-    fn pages_stay_large_where_blocks_are_at_the_first_gib() {
-        assert_eq!(pages_under([14; 80]), [8; 80]);
-        // Small ones that come later change nothing.
-        let later = [512, 512].into_iter().chain([10; 800]);
-        assert_eq!(pages_under(later), [8; 802]);
-    }
-
-    #[test]
-    fn configured_sizes_stay() {
-        let driver = Arc::new(FakeDriver::new(64 << 30));
-        let mut settings = Settings::parse("expandable_segments:True").expect("valid");
-        settings.segment_size = 20 * MIB;
-        let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
-        let last = (0..110).map(|_| device.allocate(10 * MIB, StreamKey(0)).expect("fits"));
-        let last = last.last().expect("some");
-        let state = device.state.lock();
-        let id = state.live.get(last, &state.arena).expect("live");
-        assert_eq!(state.pages_of(id).expect("virtual").page_size(), 20 * MIB);
-        assert_eq!(state.segments.iter().count(), 1);
     }
 }

@@ -101,3 +101,39 @@ fn pages_have_the_right_size_again_once_there_are_addresses() {
     device.empty_cache(MempoolId::DEFAULT).expect("works");
     assert_eq!(page_under(&device, medium), 2 * MIB);
 }
+
+/// The sizes of the pages under blocks of these sizes, MiB, one after another on a large device.
+fn pages_under(sizes: impl IntoIterator<Item = usize>) -> Vec<usize> {
+    let (_driver, device) = device_as_it_is(64 * GIB);
+    let pages = sizes
+        .into_iter()
+        .map(|size| page_under(&device, size * MIB) / MIB)
+        .collect();
+    device.check_consistency().expect("consistent");
+    pages
+}
+
+#[test]
+fn a_gib_of_small_blocks_makes_the_pages_small() {
+    // 102 blocks of 10 MiB are less than a GiB, 103 are more: the first request after that has small pages. What was
+    // mapped before is as it was, and not mapped on.
+    let sizes = [10; 104].into_iter().chain([100; 2]);
+    let pages = pages_under(sizes);
+    assert_eq!(pages[..103], [8; 103]);
+    assert_eq!(pages[103..], [4; 3]);
+}
+
+#[test]
+fn pages_stay_large_where_blocks_are_at_the_first_gib() {
+    assert_eq!(pages_under([14; 80]), [8; 80]);
+    // Small ones that come later change nothing, however many.
+    let sizes = [512, 512].into_iter().chain([10; 800]);
+    assert_eq!(pages_under(sizes), [8; 802]);
+}
+
+#[test]
+fn configured_pages_are_as_large_under_small_blocks() {
+    let (_driver, device) = device_with(64 * GIB, "expandable_segments:True,segment_size_mb:20");
+    let pages: Vec<usize> = (0..110).map(|_| page_under(&device, 10 * MIB)).collect();
+    assert_eq!(pages, [20 * MIB; 110]);
+}
