@@ -11,6 +11,11 @@ const LARGE_PAGE: usize = 8 << 20;
 /// The same where a page has one address: moving it takes two calls instead of one, so that fewer are worth more. With 12
 /// and 16 MiB still fewer, but on the serving trace more time, for a call's grows with the page.
 const LARGE_PAGE_AT_ONE_ADDRESS: usize = 10 << 20;
+/// The same where blocks were used on several streams besides their own. These come back when other streams are done, not
+/// in the order in which they were freed, so that more pages stay in part (sharded training, `docs/memory.md`, *Page sizes*).
+const LARGE_PAGE_OF_SEVERAL: usize = 6 << 20;
+/// Blocks of that many streams, besides their own, have waited for events.
+const SEVERAL: usize = 2;
 /// The least that a page under large blocks has, bytes.
 const LEAST_LARGE_PAGE: usize = 4 << 20;
 /// Pages under large blocks that all memory there is has at least, unless they would be smaller than that. Each run of
@@ -59,12 +64,19 @@ impl State {
         }
     }
 
+    /// Whether blocks were used on several streams besides their own, and freed. Stays so.
+    fn several_use_blocks(&self) -> bool {
+        self.pending.streams() >= SEVERAL
+    }
+
     /// The same for large blocks if nothing is configured: whole units of 2 MiB.
     fn large_page_size(&self) -> usize {
         if self.least_pages == Some(true) {
             return LEAST_LARGE_PAGE;
         }
-        let most = if self.aliasing == Some(false) {
+        let most = if self.several_use_blocks() {
+            LARGE_PAGE_OF_SEVERAL
+        } else if self.aliasing == Some(false) {
             LARGE_PAGE_AT_ONE_ADDRESS
         } else {
             LARGE_PAGE
@@ -74,11 +86,11 @@ impl State {
     }
 
     /// Whether a range has pages for such requests: small ones, or large ones, whatever was configured when it was
-    /// reserved. Larger ones than the least serve none any more once that is the size.
+    /// reserved. Larger ones serve none any more once the size has become smaller.
     pub(super) fn suits(&self, pages: &PageTable, request: &Request) -> bool {
         let is_fine = |page_size: usize| page_size == SMALL_SEGMENT;
         let (has, wanted) = (pages.page_size(), self.page_size(request));
-        let too_large = self.least_pages == Some(true) && has > wanted;
-        is_fine(has) == is_fine(wanted) && !too_large
+        let smaller = self.least_pages == Some(true) || self.several_use_blocks();
+        is_fine(has) == is_fine(wanted) && !(smaller && has > wanted)
     }
 }

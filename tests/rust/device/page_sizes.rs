@@ -132,6 +132,42 @@ fn pages_stay_large_where_blocks_are_at_the_first_gib() {
 }
 
 #[test]
+fn pages_become_smaller_once_blocks_were_used_on_several_other_streams() {
+    for (refused, before, after) in [(false, 8 * MIB, 6 * MIB), (true, 10 * MIB, 6 * MIB)] {
+        let (driver, device) = device_as_it_is(64 * GIB);
+        if refused {
+            driver.refuse_aliasing();
+        }
+        let stays = allocate(&device, 100 * MIB, S0);
+        assert_eq!(
+            device.pages_under(stays).expect("virtual").page_size,
+            before
+        );
+        let used = [7, 8].map(|stream| {
+            let block = allocate(&device, 40 * MIB, S0);
+            assert!(device.record_stream(block, token(stream)));
+            driver.submit(token(stream));
+            block
+        });
+        free(&device, used[0]);
+        assert_eq!(page_under(&device, 100 * MIB), before, "one other stream");
+        free(&device, used[1]);
+        assert_eq!(page_under(&device, 100 * MIB), after, "two other streams");
+        // What is mapped is as it was, and serves what fits there, but is not mapped on.
+        assert_eq!(
+            device.pages_under(stays).expect("virtual").page_size,
+            before
+        );
+        free(&device, stays);
+        assert_eq!(page_under(&device, 70 * MIB), before);
+        assert_eq!(page_under(&device, 400 * MIB), after);
+        driver.finish(token(7));
+        driver.finish(token(8));
+        device.check_consistency().expect("consistent");
+    }
+}
+
+#[test]
 fn configured_pages_are_as_large_under_small_blocks() {
     let (_driver, device) = device_with(64 * GIB, "expandable_segments:True,segment_size_mb:20");
     let pages: Vec<usize> = (0..110).map(|_| page_under(&device, 10 * MIB)).collect();
