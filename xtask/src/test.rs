@@ -23,9 +23,9 @@ use crate::process;
 use crate::python::Python;
 use crate::summary::Summary;
 
-/// How pytest runs files side by side, each on one core: a worker keeps processes
-/// of up to 3 GB to fork from, for one file after another.
-const SIDE_BY_SIDE: [&str; 6] = ["-n", "auto", "--maxprocesses", "4", "--dist", "loadfile"];
+/// How pytest runs tests side by side, each worker on one core; with it comes what a
+/// worker takes at a time. It may keep processes of up to 3 GB to fork from.
+const SIDE_BY_SIDE: [&str; 5] = ["-n", "auto", "--maxprocesses", "4", "--dist"];
 
 pub fn main(arguments: &TestArgs) -> Result<ExitCode> {
     arguments.check()?;
@@ -244,15 +244,20 @@ fn python(
     let plugin = Plugin::build(project, &python)?;
     let probe = build_probe(project, &python)?;
     let version = &python.torch;
-    // Two runs: each directory has options of its own.
-    let mut suites = vec![(format!("pytest, torch {version}"), "tests/python")];
+    // Two runs: each directory has options of its own. What is forked from serves a file.
+    let mut suites = vec![(
+        format!("pytest, torch {version}"),
+        "tests/python",
+        "loadfile",
+    )];
     if arguments.rest.is_empty() {
         suites.push((
             format!("pytest, differential, torch {version}"),
             "tests/differential",
+            "load",
         ));
     }
-    for (name, directory) in suites {
+    for (name, directory, at_a_time) in suites {
         let mut pytest = python.command();
         device.prepare(&mut pytest, &Knobs::default());
         pytest
@@ -260,9 +265,11 @@ fn python(
             .args(["-m", "pytest", "-ra", "-p", "no:cacheprovider"])
             .args([directory, "--plugin"])
             .arg(&plugin.library)
+            .args(SIDE_BY_SIDE)
+            .arg(at_a_time)
             .env("PYTHONDONTWRITEBYTECODE", "1");
         if directory == "tests/python" {
-            pytest.args(SIDE_BY_SIDE).arg("--probe").arg(&probe);
+            pytest.arg("--probe").arg(&probe);
         }
         // Last, so that they may say otherwise.
         pytest.args(&arguments.rest);
@@ -299,6 +306,8 @@ fn wheel(
             .args(["-m", "pytest", "-ra", "-p", "no:cacheprovider"])
             .args(["tests/package", "--wheel"])
             .arg(&wheel)
+            .args(SIDE_BY_SIDE)
+            .arg("loadfile")
             .env("PYTHONDONTWRITEBYTECODE", "1");
         summary.run(&name, &mut pytest, is_pytest_result)?;
     }
