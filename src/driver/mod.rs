@@ -3,7 +3,6 @@
 
 mod contents;
 pub mod fake;
-mod fake_contents;
 #[allow(unsafe_code)]
 pub mod foreign;
 mod virtual_memory;
