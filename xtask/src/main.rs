@@ -30,6 +30,7 @@ mod report;
 mod run;
 mod sanitize;
 mod sim;
+mod sources;
 mod summary;
 mod surroundings;
 mod test;

@@ -4,7 +4,6 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
@@ -21,6 +20,7 @@ use crate::package;
 use crate::plugin::{CMakeTree, Plugin, Tests, build_probe};
 use crate::process;
 use crate::python::Python;
+use crate::sources;
 use crate::summary::Summary;
 
 /// How pytest runs tests side by side, each worker on one core; with it comes what a
@@ -207,7 +207,7 @@ fn cpp(
     ])?;
     let python = Python::managed(project, torch)?;
     let device = Device::find(project)?;
-    let sources = cpp_sources(project)?;
+    let sources = sources::cpp(project)?;
     let mut format = Command::new("clang-format");
     format
         .current_dir(&project.root)
@@ -374,38 +374,4 @@ fn header_comments(project: &Project, summary: &mut Summary) -> Result<()> {
         ])
         .args([&settings, &out]);
     summary.run(NAME, &mut doxygen, |line| line.contains("error:"))
-}
-
-/// C++ sources and headers of the project, without those of build directories.
-fn cpp_sources(project: &Project) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for room in [
-        "include", "cpp", "tests", "benches", "crates", "demo", "examples",
-    ] {
-        collect(&project.root.join(room), &mut found)?;
-    }
-    found.sort();
-    Ok(found)
-}
-
-fn collect(directory: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
-    if !directory.exists() {
-        return Ok(());
-    }
-    let entries =
-        fs::read_dir(directory).with_context(|| format!("list {}", directory.display()))?;
-    for entry in entries {
-        let path = entry
-            .with_context(|| format!("list {}", directory.display()))?
-            .path();
-        if path.is_dir() {
-            collect(&path, found)?;
-        } else if path
-            .extension()
-            .is_some_and(|end| ["cpp", "h", "hpp"].iter().any(|e| end == *e))
-        {
-            found.push(path);
-        }
-    }
-    Ok(())
 }
