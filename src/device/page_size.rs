@@ -14,7 +14,7 @@ const LARGE_PAGE_AT_ONE_ADDRESS: usize = 10 << 20;
 /// The same where blocks were used on several streams besides their own. These come back when other streams are done, not
 /// in the order in which they were freed, so that more pages stay in part (sharded training, `docs/memory.md`, *Page sizes*).
 const LARGE_PAGE_OF_SEVERAL: usize = 6 << 20;
-/// Blocks of that many streams, besides their own, have waited for events.
+/// So many streams are several.
 const SEVERAL: usize = 2;
 /// The least that a page under large blocks has, bytes.
 const LEAST_LARGE_PAGE: usize = 4 << 20;
@@ -64,23 +64,26 @@ impl State {
         }
     }
 
-    /// Whether blocks were used on several streams besides their own, and freed. Stays so.
-    fn several_use_blocks(&self) -> bool {
-        self.pending.streams() >= SEVERAL
+    /// The most that a page under large blocks has by what the program turned out to be. It is never taken back, but may
+    /// become less.
+    fn learnt_page_size(&self) -> Option<usize> {
+        if self.least_pages == Some(true) {
+            Some(LEAST_LARGE_PAGE)
+        } else if self.pending.streams() >= SEVERAL {
+            Some(LARGE_PAGE_OF_SEVERAL)
+        } else {
+            None
+        }
     }
 
     /// The same for large blocks if nothing is configured: whole units of 2 MiB.
     fn large_page_size(&self) -> usize {
-        if self.least_pages == Some(true) {
-            return LEAST_LARGE_PAGE;
-        }
-        let most = if self.several_use_blocks() {
-            LARGE_PAGE_OF_SEVERAL
-        } else if self.aliasing == Some(false) {
+        let usual = if self.aliasing == Some(false) {
             LARGE_PAGE_AT_ONE_ADDRESS
         } else {
             LARGE_PAGE
         };
+        let most = self.learnt_page_size().unwrap_or(usual);
         let part = self.most_there_is() / LARGE_PAGES;
         (part - part % SMALL_SEGMENT).clamp(LEAST_LARGE_PAGE, most)
     }
@@ -90,7 +93,7 @@ impl State {
     pub(super) fn suits(&self, pages: &PageTable, request: &Request) -> bool {
         let is_fine = |page_size: usize| page_size == SMALL_SEGMENT;
         let (has, wanted) = (pages.page_size(), self.page_size(request));
-        let smaller = self.least_pages == Some(true) || self.several_use_blocks();
-        is_fine(has) == is_fine(wanted) && !(smaller && has > wanted)
+        let too_large = self.learnt_page_size().is_some() && has > wanted;
+        is_fine(has) == is_fine(wanted) && !too_large
     }
 }
