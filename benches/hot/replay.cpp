@@ -1,9 +1,42 @@
 // A recorded trace, event by event.
+#include <unordered_map>
+
 #include "bench.h"
 
 namespace bench {
 
 namespace {
+
+/// Numbers blocks anew: the number of one that was freed is the next one's, as a program stores
+/// what it allocates where what it freed was. (With a number for each block the table of pointers,
+/// of megabytes, would go through the caches.) Returns how many numbers there are.
+std::uint32_t give_slots(std::vector<TraceEvent>& events) {
+  std::unordered_map<std::uint32_t, std::uint32_t> slots;
+  std::vector<std::uint32_t> vacant;
+  std::uint32_t count = 0;
+  for (TraceEvent& event : events) {
+    if (event.kind == 'a') {
+      std::uint32_t slot = count;
+      if (vacant.empty()) {
+        ++count;
+      } else {
+        slot = vacant.back();
+        vacant.pop_back();
+      }
+      slots[event.id] = slot;
+      event.id = slot;
+    } else if (event.kind == 'f' || event.kind == 'u') {
+      const auto found = slots.find(event.id);
+      if (found == slots.end()) throw std::runtime_error("a trace frees what is not allocated");
+      event.id = found->second;
+      if (event.kind == 'f') {
+        vacant.push_back(found->second);
+        slots.erase(found);
+      }
+    }
+  }
+  return count;
+}
 
 class ReplayCase final : public Case {
  public:
@@ -11,15 +44,13 @@ class ReplayCase final : public Case {
              const std::int64_t* stream_ids)
       : allocator_(subject.allocator), device_(subject.device), events_(events, events + count) {
     use_device(device_);
-    std::uint32_t blocks = 0;
+    live_.resize(give_slots(events_));
     std::uint16_t streams = 0;
     for (const TraceEvent& event : events_) {
-      blocks = std::max(blocks, event.id + 1);
       if (event.stream != kEveryStream)
         streams = std::max<std::uint16_t>(streams, event.stream + 1);
       operations_ += event.kind == 'a' || event.kind == 'f' || event.kind == 'u';
     }
-    live_.resize(blocks);
     for (std::uint16_t i = 0; i < streams; ++i) {
       const c10::Device device(c10::DeviceType::PrivateUse1,
                                static_cast<c10::DeviceIndex>(device_));

@@ -99,11 +99,13 @@ pub struct Slot(usize);
 /// 2 GiB on, and of lists from the 1024th on.
 #[inline]
 fn key_of(list: ListId, size: usize) -> u32 {
-    let units = size / MIN_BLOCK_SIZE;
-    if units >> SIZE_BITS != 0 || list.0 >> (u32::BITS - SIZE_BITS) != 0 {
+    let units = (size / MIN_BLOCK_SIZE) as u64;
+    let list = u64::from(list.0);
+    // One test, not two.
+    if units >> SIZE_BITS | list >> (u32::BITS - SIZE_BITS) != 0 {
         return 0;
     }
-    list.0 << SIZE_BITS | units as u32
+    (list << SIZE_BITS | units) as u32
 }
 
 #[inline]

@@ -39,12 +39,36 @@ impl Set {
     };
 
     /// Which of the sizes has this key.
-    #[inline]
+    #[inline(always)]
     pub fn way_of(&self, key: u32) -> Option<usize> {
-        let same = (0..WAYS).fold(0, |same, way| {
-            same | u32::from(self.keys[way] == key) << way
-        });
+        let same = self.ways(key);
         (same != 0).then(|| same.trailing_zeros() as usize % WAYS)
+    }
+
+    /// A bit for each size with this key.
+    #[cfg(not(target_arch = "x86_64"))]
+    #[inline]
+    fn ways(&self, key: u32) -> u32 {
+        let same = |way: usize| u32::from(self.keys[way] == key) << way;
+        (0..WAYS).fold(0, |ways, way| ways | same(way))
+    }
+
+    /// A bit for each size with this key: all of them compared at once.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn ways(&self, key: u32) -> u32 {
+        use std::arch::x86_64::{
+            __m128i, _mm_castsi128_ps, _mm_cmpeq_epi32, _mm_load_si128, _mm_movemask_ps,
+            _mm_set1_epi32,
+        };
+        let keys: *const __m128i = self.keys.as_ptr().cast();
+        // SAFETY: SSE2 is part of every x86-64; the keys are one such vector, first in a set, which is aligned to 64 bytes.
+        let ways = unsafe {
+            let same = _mm_cmpeq_epi32(_mm_load_si128(keys), _mm_set1_epi32(key as i32));
+            _mm_movemask_ps(_mm_castsi128_ps(same))
+        };
+        ways as u32
     }
 
     /// Notes a request for a size that has no place here: it gets one that nobody asks for. If there is none, the
