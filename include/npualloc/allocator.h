@@ -28,11 +28,11 @@ using ffi::StatTriple;
 /// What an allocator is made with.
 struct AllocatorOptions {
   /// The text of PYTORCH_NPU_ALLOC_CONF; empty for the defaults.
-  std::string config;
+  std::string config = {};
   /// Added to every request before rounding: 32 where kernels may read past a tensor's end.
   std::size_t pad_bytes = 0;
   /// The text of NPUALLOC_DEBUG (docs/debugging.md); empty: nothing is checked.
-  std::string debug;
+  std::string debug = {};
 };
 
 /// Caches the memory of any number of devices; see the file's description.
