@@ -1,6 +1,4 @@
 // A recorded trace, event by event.
-#include <unordered_map>
-
 #include "bench.h"
 
 namespace bench {
@@ -11,29 +9,22 @@ namespace {
 /// what it allocates where what it freed was. (With a number for each block the table of pointers,
 /// of megabytes, would go through the caches.) Returns how many numbers there are.
 std::uint32_t give_slots(std::vector<TraceEvent>& events) {
-  std::unordered_map<std::uint32_t, std::uint32_t> slots;
+  // Of each block; what reads traces numbers them from 0 on and lets none be used that is not
+  // alive.
+  std::vector<std::uint32_t> slots;
   std::vector<std::uint32_t> vacant;
   std::uint32_t count = 0;
   for (TraceEvent& event : events) {
     if (event.kind == 'a') {
-      std::uint32_t slot = count;
-      if (vacant.empty()) {
-        ++count;
-      } else {
-        slot = vacant.back();
-        vacant.pop_back();
-      }
-      slots[event.id] = slot;
-      event.id = slot;
-    } else if (event.kind == 'f' || event.kind == 'u') {
-      const auto found = slots.find(event.id);
-      if (found == slots.end()) throw std::runtime_error("a trace frees what is not allocated");
-      event.id = found->second;
-      if (event.kind == 'f') {
-        vacant.push_back(found->second);
-        slots.erase(found);
-      }
+      if (vacant.empty()) vacant.push_back(count++);
+      slots.resize(std::max<std::size_t>(slots.size(), event.id + 1));
+      slots[event.id] = vacant.back();
+      vacant.pop_back();
     }
+    if (event.kind == 'a' || event.kind == 'f' || event.kind == 'u') {
+      event.id = slots.at(event.id);
+    }
+    if (event.kind == 'f') vacant.push_back(event.id);
   }
   return count;
 }
