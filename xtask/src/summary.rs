@@ -1,16 +1,36 @@
 //! What the runners of `cargo xtask test` came to.
 
 use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
 use crate::process::{self, say};
 
 /// What each runner came to.
-#[derive(Default)]
 pub struct Summary {
-    rows: Vec<(String, bool, Vec<String>)>,
+    rows: Vec<Row>,
     failed: bool,
+    /// When the last row was added.
+    since: Instant,
+}
+
+struct Row {
+    name: String,
+    success: bool,
+    /// Since the row before, so with what was built for it.
+    took: Duration,
+    lines: Vec<String>,
+}
+
+impl Default for Summary {
+    fn default() -> Self {
+        Self {
+            rows: Vec::new(),
+            failed: false,
+            since: Instant::now(),
+        }
+    }
 }
 
 impl Summary {
@@ -39,7 +59,14 @@ impl Summary {
     /// Adds what a check came to.
     pub fn add(&mut self, name: &str, success: bool, lines: Vec<String>) {
         self.failed |= !success;
-        self.rows.push((name.to_owned(), success, lines));
+        let now = Instant::now();
+        self.rows.push(Row {
+            name: name.to_owned(),
+            success,
+            took: now.duration_since(self.since),
+            lines,
+        });
+        self.since = now;
     }
 
     /// The exit status of the command.
@@ -51,13 +78,13 @@ impl Summary {
         }
     }
 
-    /// A line for each runner, with its closing lines below.
+    /// A line for each runner, with the seconds since the one before and its closing lines below.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        for (name, success, lines) in &self.rows {
-            let word = if *success { "ok" } else { "FAILED" };
-            text += &format!("{name}: {word}\n");
-            for line in lines {
+        for row in &self.rows {
+            let word = if row.success { "ok" } else { "FAILED" };
+            text += &format!("{}: {word} ({} s)\n", row.name, row.took.as_secs());
+            for line in &row.lines {
                 text += &format!("    {line}\n");
             }
         }
@@ -68,6 +95,7 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use std::process::Command;
+    use std::time::Duration;
 
     use super::Summary;
 
@@ -93,9 +121,12 @@ mod tests {
             .run("second", &mut shell("echo result 2; exit 3"), closing)
             .unwrap();
         assert!(summary.failed);
+        for (row, seconds) in summary.rows.iter_mut().zip([3, 61]) {
+            row.took = Duration::from_secs(seconds);
+        }
         assert_eq!(
             summary.text(),
-            "first: ok\n    result 1\nsecond: FAILED\n    result 2\n"
+            "first: ok (3 s)\n    result 1\nsecond: FAILED (61 s)\n    result 2\n"
         );
     }
 
