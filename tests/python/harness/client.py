@@ -5,6 +5,8 @@ import json
 import os
 import pathlib
 import select
+import signal
+import socket
 import subprocess
 import sys
 
@@ -18,6 +20,8 @@ USUAL = {"NPUALLOC_DEFAULT_ENGINE": "fixed", "NPUALLOC_SKIP_RUNGS": "ample_segme
 SECONDS = 300
 #: Servers kept at a time: each takes some 360 MB of host memory.
 MOST_SERVERS = 8
+#: Variables that nothing reads before torch_npu is imported begin with these.
+READ_LATE = ("CANN_SIM_", "NPUALLOC_", "OOM_SNAPSHOT_", "PYTORCH_NPU_", "TASK_QUEUE_")
 
 
 class Crash(Exception):
@@ -46,6 +50,7 @@ class Processes:
         self._directory = directory
         self._plugin = plugin
         self._servers = {}
+        self._parent = None
         self._known = {}
         self._count = 0
         self._reports = DeviceReports(pathlib.Path(directory) / "reports")
@@ -57,7 +62,8 @@ class Processes:
 
         `env` is added to the process's environment before torch is imported.
         Processes with the same are forked from one another's parent, unless
-        `fresh` asks for one that starts from nothing. Scenarios do the same
+        `fresh` asks for one that imports torch_npu itself, and torch where
+        that may read one of the variables. Scenarios do the same
         each time, so one that has run with these arguments is not run again.
 
         Hazards and leaks on the simulated device fail the scenario, unless
@@ -98,7 +104,14 @@ class Processes:
 
     def _status(self, request, env, fresh):
         env = env | self._reports.environment
-        return run_alone(request, env) if fresh else self._server(env).run(request)
+        if not fresh:
+            return self._server(env).run(request)
+        if not is_read_late(env):
+            return run_alone(request, env)
+        server = self._start(env, ready=False)
+        status = server.run(request)
+        server.close()
+        return status
 
     def _perform(self, scenario, allocator, env, fresh, arguments):
         request = self._request(scenario, allocator, arguments)
@@ -125,16 +138,29 @@ class Processes:
     def close(self):
         for server in self._servers.values():
             server.close()
+        if self._parent:
+            self._parent.close()
         self._reports.take()
 
     def _server(self, env):
         key = tuple(sorted(env.items()))
-        server = self._servers.pop(key, None) or Server(env)
+        server = self._servers.pop(key, None) or self._start(env)
         # The last used is the last one.
         self._servers[key] = server
         if len(self._servers) > MOST_SERVERS:
             self._servers.pop(next(iter(self._servers))).close()
         return server
+
+
+    def _start(self, env, ready=True):
+        if not is_read_late(env):
+            return Server(Started("harness.server", env=env))
+        self._parent = self._parent or Parent()
+        return Server(self._parent.fork(env, ready))
+
+
+def is_read_late(env):
+    return all(name.startswith(READ_LATE) for name in env)
 
 
 def run_alone(request, env):
@@ -152,37 +178,98 @@ def run_alone(request, env):
     return done.returncode
 
 
-class Server:
-    """A process with torch_npu imported in a certain environment, to fork from."""
+class Started:
+    """A Python process that was started from nothing."""
 
-    def __init__(self, env):
+    def __init__(self, module, *arguments, env=None, **options):
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "harness.server"],
+            [sys.executable, "-m", module, *arguments],
             cwd=ROOM,
-            env={**os.environ, **env},
+            env={**os.environ, **(env or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             bufsize=1,
+            **options,
         )
-        self._answer("the import of torch_npu")
+        self.input, self.output = self._process.stdin, self._process.stdout
+
+    def kill(self):
+        self._process.kill()
+
+    def wait(self):
+        self._process.wait(SECONDS)
+
+
+class Forked:
+    """A process that `Parent` forked."""
+
+    def __init__(self, pid, input, output):
+        self._pid = pid
+        self.input, self.output = input, output
+
+    def kill(self):
+        os.kill(self._pid, signal.SIGKILL)
+
+    def wait(self):
+        """Until it has closed its output."""
+        while select.select([self.output], [], [], SECONDS)[0]:
+            if not self.output.readline():
+                return
+        self.kill()
+        raise Crash(f"a scenarios' server did not end within {SECONDS} s")
+
+
+class Parent:
+    """A process with torch imported, and no torch_npu, to fork servers from."""
+
+    def __init__(self):
+        self._requests, theirs = socket.socketpair()
+        with theirs:
+            number = theirs.fileno()
+            self._process = Started("harness.parent", str(number), pass_fds=[number])
+
+    def fork(self, env, ready):
+        """A server with these variables added to the environment, and torch_npu imported where it is to be ready."""
+        (their_input, our_input), (our_output, their_output) = os.pipe(), os.pipe()
+        ends = [their_input, their_output]
+        socket.send_fds(self._requests, [json.dumps({"env": env, "ready": ready}).encode()], ends)
+        for end in ends:
+            os.close(end)
+        ready, _, _ = select.select([self._requests], [], [], SECONDS)
+        answer = self._requests.recv(64) if ready else b""
+        if not answer:
+            raise Crash("the servers' parent died, or did not answer")
+        return Forked(int(answer), open(our_input, "w", buffering=1), open(our_output))
+
+    def close(self):
+        self._requests.close()
+        self._process.wait()
+
+
+class Server:
+    """A process with a certain environment, to fork from."""
+
+    def __init__(self, process):
+        self._process = process
+        self._answer("its start")
 
     def run(self, request):
         """Exit status of the process that did what the request says."""
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
+        self._process.input.write(json.dumps(request) + "\n")
+        self._process.input.flush()
         return self._answer(request["scenario"])
 
     def close(self):
-        self._process.stdin.close()
-        self._process.wait(SECONDS)
+        self._process.input.close()
+        self._process.wait()
 
     def _answer(self, what):
-        ready, _, _ = select.select([self._process.stdout], [], [], SECONDS)
+        ready, _, _ = select.select([self._process.output], [], [], SECONDS)
         if not ready:
             self._process.kill()
             raise Crash(f"{what} took more than {SECONDS} s")
-        line = self._process.stdout.readline()
+        line = self._process.output.readline()
         if not line:
             raise Crash(f"the scenarios' server died during {what}")
         return json.loads(line)

@@ -1,10 +1,11 @@
 """Forks a process for each request, since importing torch takes seconds.
 
-torch and torch_npu are imported here and the device is never touched, so that
-each child starts as a process that has just imported them. Reads requests from
-standard input and answers each with the child's exit status, one JSON a line.
+torch and torch_npu are imported by `main` and the device is never touched, so that
+each child starts as a process that has just imported them; or neither is, and each
+child imports what it needs. Reads requests from standard input and answers each with the child's exit status, one JSON a line.
 """
 
+import gc
 import json
 import os
 import sys
@@ -13,9 +14,6 @@ import sys
 # print goes elsewhere.
 ANSWERS = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
-
-import torch  # noqa: E402, F401
-import torch_npu  # noqa: E402, F401
 
 from harness.child import perform  # noqa: E402
 
@@ -39,7 +37,11 @@ def fork(request):
     return pid
 
 
-def main():
+def main(ready=True):
+    if ready:
+        import torch  # noqa: F401
+        import torch_npu  # noqa: F401
+    gc.freeze()
     answer("ready")
     for line in sys.stdin:
         request = json.loads(line)
