@@ -16,7 +16,8 @@ use crate::python::Python;
 const TARGET: &str = "npualloc_torch_npu";
 /// The library for `NPUPluggableAllocator`, built beside it.
 const PLUGGABLE: &str = "npualloc_pluggable";
-const PROBE_TARGET: &str = "npualloc_probe";
+/// What CMake calls the library of [`build_probe`].
+pub const PROBE_TARGET: &str = "npualloc_probe";
 
 pub fn main(arguments: &PluginArgs) -> Result<ExitCode> {
     let project = Project::locate()?;

@@ -2,26 +2,24 @@
 //! and what each came to on standard output.
 
 use std::env;
-use std::ffi::OsString;
 use std::fs;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 
 use crate::apt::{self, Need};
-use crate::bench::{counts, replay};
+use crate::bench::replay;
 use crate::cli::{Suite, TestArgs, Torch};
-use crate::deny::{self, Verdict};
 use crate::device::{Device, Knobs};
 use crate::env::Project;
-use crate::fuzz;
-use crate::models;
 use crate::package;
-use crate::plugin::{CMakeTree, Plugin, Tests, build_probe};
+use crate::plugin::{CMakeTree, PROBE_TARGET, Plugin, Tests, build_probe};
 use crate::process;
 use crate::python::Python;
 use crate::sources;
 use crate::summary::Summary;
+
+mod rust;
 
 /// How pytest runs tests side by side, each worker on one core; with it comes what a
 /// worker takes at a time. It may keep processes of up to 3 GB to fork from.
@@ -43,7 +41,7 @@ pub fn main(arguments: &TestArgs) -> Result<ExitCode> {
             Suite::Docs => "docs",
         };
         let result = match suite {
-            Suite::Rust => rust(&project, &arguments.rest, &mut summary),
+            Suite::Rust => rust::test(&project, &arguments.rest, &mut summary),
             Suite::Cpp => each_torch(arguments, |torch| {
                 cpp(&project, torch, arguments, &mut summary)
             }),
@@ -71,7 +69,7 @@ pub fn main(arguments: &TestArgs) -> Result<ExitCode> {
 /// `cargo xtask deny`.
 pub fn deny_main() -> Result<ExitCode> {
     let mut summary = Summary::default();
-    dependencies(&Project::locate()?, &mut summary)?;
+    rust::dependencies(&Project::locate()?, &mut summary)?;
     print!("{}", summary.text());
     Ok(summary.code())
 }
@@ -82,112 +80,6 @@ fn each_torch(arguments: &TestArgs, mut run: impl FnMut(&Torch) -> Result<()>) -
         let torch = Torch { torch: version };
         run(&torch).with_context(|| format!("with torch {}", torch.torch))
     })
-}
-
-fn rust(project: &Project, rest: &[OsString], summary: &mut Summary) -> Result<()> {
-    // cxx-build compiles C++.
-    apt::ensure(&[Need::Cxx])?;
-    if let Err(reason) = apt::ensure(&[Need::Chromium]) {
-        let skipped = vec![format!("skipped: {reason}")];
-        summary.add("reports in a browser", true, skipped);
-    }
-    let cargo = |arguments: &[&str]| {
-        let mut command = Command::new(Project::cargo());
-        command.current_dir(&project.root).args(arguments);
-        command
-    };
-    summary.run("rustfmt", &mut cargo(&["fmt", "--all", "--check"]), |_| {
-        false
-    })?;
-    // Workspaces of their own.
-    for member in ["fuzz", "models"] {
-        let manifest = format!("{member}/Cargo.toml");
-        let mut format = cargo(&["fmt", "--manifest-path", &manifest, "--check"]);
-        summary.run(&format!("rustfmt, {member}"), &mut format, |_| false)?;
-    }
-    let lint = [
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ];
-    summary.run("clippy", &mut cargo(&lint), |_| false)?;
-    summary.run("clippy, fuzz", &mut fuzz::lint(project), |_| false)?;
-    summary.run("clippy, models", &mut models::lint(project), |_| false)?;
-    // Libraries only: the command-line tool has the core's name.
-    let mut docs = cargo(&["doc", "--workspace", "--lib", "--no-deps", "--quiet"]);
-    docs.env("RUSTDOCFLAGS", "-D warnings");
-    summary.run("cargo doc", &mut docs, |_| false)?;
-    if rest.is_empty() {
-        instruction_counts(project, summary)?;
-        dependencies(project, summary)?;
-    }
-    if apt::in_path("cargo-nextest") {
-        let mut tests = cargo(&["nextest", "run", "--workspace"]);
-        tests.args(rest);
-        summary.run("cargo nextest", &mut tests, |line| {
-            line.contains("tests run:")
-        })?;
-        let mut docs = cargo(&["test", "--workspace", "--doc"]);
-        summary.run("cargo test --doc", &mut docs, is_cargo_result)?;
-    } else {
-        let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
-        tests.args(rest);
-        summary.run("cargo test", &mut tests, is_cargo_result)?;
-    }
-    if rest.is_empty() {
-        let (lines, success) = models::run(project, None)?;
-        summary.add("models", success, lines);
-        let (lines, success) = fuzz::short(project)?;
-        summary.add("fuzzing, 3 s each", success, lines);
-    }
-    Ok(())
-}
-
-/// Instructions of the hot path against what is expected of it.
-fn instruction_counts(project: &Project, summary: &mut Summary) -> Result<()> {
-    const NAME: &str = "callgrind counts";
-    if let Err(reason) = apt::ensure(&[Need::Valgrind]) {
-        summary.add(NAME, true, vec![format!("skipped: {reason}")]);
-        return Ok(());
-    }
-    let (closing, mut failures) = counts::check(project)?;
-    let success = failures.is_empty();
-    failures.push(closing);
-    summary.add(NAME, success, failures);
-    Ok(())
-}
-
-/// What the crates used are allowed to be.
-fn dependencies(project: &Project, summary: &mut Summary) -> Result<()> {
-    const POLICY: &str = "cargo deny";
-    let program = match deny::find(project) {
-        Ok(program) => program,
-        Err(error) => {
-            summary.add(POLICY, true, vec![format!("skipped: {error:#}")]);
-            return Ok(());
-        }
-    };
-    for workspace in &deny::WORKSPACES {
-        let policy = deny::policy(project, &program, workspace)?;
-        let advisories = deny::advisories(project, &program, workspace)?;
-        for (name, verdict) in [(POLICY, policy), ("cargo deny, advisories", advisories)] {
-            let name = workspace.named(name);
-            match verdict {
-                Verdict::Ok(text) | Verdict::Skipped(text) => {
-                    summary.add(&name, true, vec![text]);
-                }
-                Verdict::Failed(lines) => summary.add(&name, false, lines),
-            }
-        }
-    }
-    Ok(())
-}
-
-fn is_cargo_result(line: &str) -> bool {
-    line.starts_with("test result:")
 }
 
 fn cpp(
@@ -217,7 +109,13 @@ fn cpp(
     header_comments(project, summary)?;
 
     let tree = CMakeTree::configure(project, &python, Tests::Build)?;
-    tree.build(&[])?;
+    // What the Python tests need as well is built side by side with the rest, not alone afterwards.
+    let everything = ["all", PROBE_TARGET, replay::TARGET];
+    tree.build(if arguments.suite.is_none() {
+        &everything
+    } else {
+        &[]
+    })?;
     let mut ctest = Command::new("ctest");
     device.prepare(&mut ctest, &Knobs::default());
     ctest

@@ -34,7 +34,8 @@ use configuration::Configuration;
 use measure::Plan;
 use server::Launcher;
 
-const TARGET: &str = "npualloc_bench_replay";
+/// What CMake calls the benchmark's library.
+pub const TARGET: &str = "npualloc_bench_replay";
 /// Where CMake puts the benchmark's library, below its build directory.
 const LIBRARY: &str = "benches/replay/libnpualloc_bench_replay.so";
 
