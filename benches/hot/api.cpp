@@ -134,6 +134,14 @@ double bench_round(int index, Case* opened, std::uint64_t steps) {
   });
 }
 
+// The same without the operations.
+double bench_loop(int index, Case* opened, std::uint64_t steps) {
+  return guarded([&] {
+    use_device(subject(index).device);
+    return opened->loop(steps);
+  });
+}
+
 // Times of single operations without driver calls, at most `capacity` of them, to `out`.
 std::size_t bench_latencies(int index, Case* opened, std::uint64_t steps, std::uint32_t* out,
                             std::size_t capacity) {
@@ -148,6 +156,11 @@ std::size_t bench_latencies(int index, Case* opened, std::uint64_t steps, std::u
     std::copy_n(times.begin(), count, out);
     return count;
   });
+}
+
+// How many times as much two threads get done as one where they share nothing.
+double bench_two_threads() {
+  return guarded([] { return two_threads(); });
 }
 
 // What reading the clock adds to a timed operation, in nanoseconds: the median of many.

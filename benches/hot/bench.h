@@ -32,6 +32,7 @@ aclrtStream use_device(int device);
 // dropped.
 class Latencies {
  public:
+  static constexpr bool kRuns = true;
   explicit Latencies(std::vector<std::uint32_t>& out) : out_(out), calls_(driver_calls()) {}
   ~Latencies() { end_batch(); }
   Latencies(const Latencies&) = delete;
@@ -63,9 +64,19 @@ class Latencies {
 
 // Runs an operation and nothing else.
 struct Untimed {
+  static constexpr bool kRuns = true;
   template <class Operation>
   void operator()(Operation&& operation) const {
     operation();
+  }
+};
+
+// Leaves an operation out, but not what leads to it.
+struct LeftOut {
+  static constexpr bool kRuns = false;
+  template <class Operation>
+  void operator()(Operation&& operation) const {
+    asm volatile("" : : "r"(&operation) : "memory");
   }
 };
 
@@ -76,7 +87,10 @@ class Case {
   virtual ~Case() = default;
   // `steps` times the case's unit of work. Returns the nanoseconds they took.
   virtual double round(std::uint64_t steps) = 0;
-  // The same, each operation timed; nothing where single operations make no sense.
+  // The same without the operations: what the benchmark's own loop takes. 0 where that is not
+  // known.
+  virtual double loop(std::uint64_t) { return 0; }
+  // The same as a round, each operation timed; nothing where single operations make no sense.
   virtual void latencies(std::uint64_t, std::vector<std::uint32_t>&) {}
   // Operations in a step.
   virtual double operations() const = 0;
@@ -84,19 +98,17 @@ class Case {
   virtual std::uint64_t fixed_steps() const { return 0; }
 };
 
-// A case whose steps are the same whether each operation is timed or not: `Derived` has
+// A case whose steps are the same whether operations are timed, left out or neither: `Derived` has
 // `template <class Time> void step(Time& time, std::uint64_t index)`.
 template <class Derived>
 class StepCase : public Case {
  public:
   double round(std::uint64_t steps) override {
-    const Untimed untimed;
-    const auto start = Clock::now();
-    for (std::uint64_t i = 0; i < steps; ++i) self().step(untimed, next_ + i);
-    const auto end = Clock::now();
+    const double time = pass(Untimed{}, steps);
     next_ += steps;
-    return nanoseconds(end - start);
+    return time;
   }
+  double loop(std::uint64_t steps) override { return pass(LeftOut{}, steps); }
   void latencies(std::uint64_t steps, std::vector<std::uint32_t>& out) override {
     Latencies time(out);
     for (std::uint64_t i = 0; i < steps; ++i) self().step(time, next_ + i);
@@ -104,6 +116,12 @@ class StepCase : public Case {
   }
 
  private:
+  template <class Time>
+  double pass(const Time time, std::uint64_t steps) {
+    const auto start = Clock::now();
+    for (std::uint64_t i = 0; i < steps; ++i) self().step(time, next_ + i);
+    return nanoseconds(Clock::now() - start);
+  }
   Derived& self() { return static_cast<Derived&>(*this); }
   std::uint64_t next_ = 0;
 };
@@ -159,6 +177,8 @@ std::unique_ptr<Case> make_event(const Subject&, std::int64_t stream_id);
 std::unique_ptr<Case> make_stats(const Subject&);
 std::unique_ptr<Case> make_snapshot(const Subject&, std::uint64_t slots);
 std::unique_ptr<Case> make_threads(const Subject&, int threads, bool two_devices);
+// Throughput of two threads that share nothing, as a multiple of one's: what the machine gives.
+double two_threads();
 std::unique_ptr<Case> make_replay(const Subject&, const TraceEvent* events, std::size_t count,
                                   const std::int64_t* stream_ids);
 

@@ -58,6 +58,8 @@ class Bench:
             "close": (None, [pointer]),
             "operations": (ctypes.c_double, [pointer]),
             "round": (ctypes.c_double, [ctypes.c_int, pointer, ctypes.c_uint64]),
+            "loop": (ctypes.c_double, [ctypes.c_int, pointer, ctypes.c_uint64]),
+            "two_threads": (ctypes.c_double, []),
             "latencies": (size, [ctypes.c_int, pointer, ctypes.c_uint64, pointer, size]),
             "clock_cost": (ctypes.c_double, []),
         }
@@ -220,6 +222,7 @@ class Measurer:
             operations = bench.operations(opened[STOCK])
             steps = self._warm_up(case, opened)
             times = self._alternate(case, opened, steps, operations)
+            loop = self._loop(opened[NPUALLOC], steps, operations)
             tails = {s: self._tail(case, opened[s], s, steps, operations) for s in SUBJECTS}
         finally:
             for subject, pointer in opened.items():
@@ -227,6 +230,7 @@ class Measurer:
         for subject in SUBJECTS:
             bench.checked(bench.empty_cache(subject))
         ratios = [a / b for a, b in zip(times[STOCK], times[NPUALLOC])]
+        net_ratios = [(a - loop) / (b - loop) for a, b in zip(times[STOCK], times[NPUALLOC])] if loop else []
         quartiles = statistics.quantiles(ratios, n=4, method="inclusive")
         return {
             "case": case.name,
@@ -239,6 +243,8 @@ class Measurer:
             "ratio": statistics.median(ratios),
             "ratio_quartiles": [quartiles[0], quartiles[2]],
             "ratio_range": [min(ratios), max(ratios)],
+            "loop_ns": loop,
+            "net_ratio": statistics.median(net_ratios) if net_ratios else None,
             "stock_p99_ns": tails[STOCK][0],
             "npualloc_p99_ns": tails[NPUALLOC][0],
             "stock_p999_ns": tails[STOCK][1],
@@ -275,6 +281,12 @@ class Measurer:
                 time = self._round(case, opened, subject, steps)
                 times[subject].append(time / (operations * steps))
         return times
+
+    def _loop(self, opened, steps, operations):
+        """What the benchmark's own loop takes of an operation's time; None where that is not known."""
+        bench = self._bench
+        times = [bench.checked(bench.loop(NPUALLOC, opened, steps)) for _ in range(self._rounds)]
+        return statistics.median(times) / (operations * steps) or None
 
     def _tail(self, case, opened, subject, steps, operations):
         """99th and 99.9th percentile of operations without a driver call, the time of reading the clock
@@ -317,7 +329,7 @@ def derived(rows):
 
 
 def measured_apart(arguments):
-    """The rows of the cases of several threads. To be called before this process has task queues itself."""
+    """The rows of the cases of several threads, and what follows from them alone. To be called before this process has task queues itself."""
     output = f"{arguments.output}.apart"
     command = [sys.executable, __file__, "--apart", "--output", output]
     command += ["--bench", arguments.bench, "--plugin", arguments.plugin]
@@ -325,9 +337,9 @@ def measured_apart(arguments):
     command += [word for text in arguments.case for word in ("--case", text)]
     subprocess.run(command, check=True, env={**os.environ, "TASK_QUEUE_ENABLE": "0"})
     with open(output, encoding="utf-8") as file:
-        rows = json.load(file)["cases"]
+        measured = json.load(file)
     os.remove(output)
-    return rows
+    return measured["cases"], measured["derived"]
 
 
 def main():
@@ -344,9 +356,9 @@ def main():
     def is_wanted(name):
         return not arguments.case or any(text in name for text in arguments.case)
 
-    rows = []
+    rows, figures = [], {}
     if not arguments.apart and any(map(is_wanted, THREADS)):
-        rows = measured_apart(arguments)
+        rows, figures = measured_apart(arguments)
     bench = Bench(arguments.bench)
     bench.keep(STOCK)
     plugin = Plugin(arguments.plugin)
@@ -363,10 +375,13 @@ def main():
             continue
         print(f"case: {case.name}", flush=True)
         rows.append(measurer.measure(case))
+    if arguments.apart:
+        scaling = bench.checked(bench.two_threads())
+        figures["this machine: throughput of 2 threads / of 1, arithmetic that shares nothing"] = scaling
     if not rows:
         sys.exit(f"no case's name contains any of {arguments.case}")
     with open(arguments.output, "w", encoding="utf-8") as file:
-        json.dump({"cases": rows, "derived": derived(rows)}, file, indent=1)
+        json.dump({"cases": rows, "derived": figures | derived(rows)}, file, indent=1)
 
 
 if __name__ == "__main__":

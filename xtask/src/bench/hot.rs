@@ -158,6 +158,10 @@ struct Row {
     stock_ns: f64,
     npualloc_ns: f64,
     ratio: f64,
+    /// What the benchmark's own loop takes, where that is known.
+    loop_ns: Option<f64>,
+    /// The ratio of the times without it.
+    net_ratio: Option<f64>,
     /// First and third quartile over the rounds.
     ratio_quartiles: [f64; 2],
     stock_p999_ns: Option<f64>,
@@ -179,6 +183,8 @@ impl Report {
             "npualloc",
             "ratio",
             "quartiles",
+            "loop",
+            "ratio without",
             "p99.9 stock",
             "p99.9 npualloc",
         ]);
@@ -190,6 +196,9 @@ impl Report {
                 time(Some(row.npualloc_ns)),
                 format!("{:.2}", row.ratio),
                 format!("{first:.2} – {third:.2}"),
+                time(row.loop_ns),
+                row.net_ratio
+                    .map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}")),
                 time(row.stock_p999_ns),
                 time(row.npualloc_p999_ns),
             ]);
@@ -217,14 +226,14 @@ mod tests {
     #[test]
     fn a_row_shows_its_figures_and_what_is_missing() {
         let text = r#"{"cases": [{"case": "one size", "stock_ns": 350.4, "npualloc_ns": 17.52,
-            "ratio": 20.0, "ratio_quartiles": [19.5, 20.25], "stock_p999_ns": 1200.0,
+            "ratio": 20.0, "ratio_quartiles": [19.5, 20.25], "loop_ns": 1.5, "net_ratio": null, "stock_p999_ns": 1200.0,
             "npualloc_p999_ns": null, "rounds": 15}], "derived": {}}"#;
         let report: Report = serde_json::from_str(text).unwrap();
         let table = report.table().to_string();
         let row = table.lines().find(|line| line.contains("one size"));
         let cells: Vec<_> = row.unwrap().split('┆').map(str::trim).collect();
-        let expected = ["350", "17.5", "20.00", "19.50 – 20.25", "1200"];
-        assert_eq!(cells[1..6], expected);
-        assert!(cells[6].starts_with("- "), "{}", cells[6]);
+        let expected = ["350", "17.5", "20.00", "19.50 – 20.25", "1.5", "-", "1200"];
+        assert_eq!(cells[1..8], expected);
+        assert!(cells[8].starts_with("- "), "{}", cells[8]);
     }
 }
