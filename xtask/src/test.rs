@@ -4,6 +4,7 @@
 use std::env;
 use std::fs;
 use std::process::{Command, ExitCode};
+use std::thread;
 
 use anyhow::{Context, Result};
 
@@ -116,12 +117,15 @@ fn cpp(
     } else {
         &[]
     })?;
+    // Each of the projects that are built with npualloc keeps one processor busy for a time.
+    let side_by_side = thread::available_parallelism().map_or(1, usize::from);
     let mut ctest = Command::new("ctest");
     device.prepare(&mut ctest, &Knobs::default());
     ctest
         .arg("--test-dir")
         .arg(&tree.directory)
-        .args(["--output-on-failure", "--no-tests=error"]);
+        .args(["--output-on-failure", "--no-tests=error"])
+        .args(["--parallel", &side_by_side.to_string()]);
     ctest.args(&arguments.rest);
     summary.run(
         &format!("ctest, torch {}", python.torch),
