@@ -220,6 +220,11 @@ impl DeviceAllocator {
             ($rung:ident) => {
                 let (before, moves) = (state.failed_growths, state.is_memory_in_transit());
                 let outcome = self.grow_any(state, request, size, context);
+                if matches!(outcome, Ok(Err(Refusal::Full))) && state.shared_since(request).is_some() {
+                    // Another thread did that while the lock was released; it is never undone.
+                    let shared = state.request(request.requested, self.pad, request.stream, request.pool);
+                    return self.climb(state, &shared, context, attempt);
+                }
                 if !matches!(outcome, Ok(Ok(_))) {
                     attempt.missed = moves || state.failed_growths != before;
                     state.failed_growths += 1;

@@ -227,7 +227,7 @@ impl DeviceAllocator {
         self.reserve(state, request)
     }
 
-    /// Reserves a range for the request's list. False when there are no addresses.
+    /// Reserves a range for the request's list, or for the one that has its blocks by now. False when there are no addresses.
     fn reserve(&self, state: &mut MutexGuard<'_, State>, request: &Request) -> Result<bool> {
         // The size of a page depends on it.
         self.probe_mapping(state);
@@ -237,7 +237,12 @@ impl DeviceAllocator {
         let Some((addr, size, page_size)) = reserved? else {
             return Ok(false);
         };
-        state.add_virtual_segment(addr, size, page_size, request);
+        if let Some(list) = state.shared_since(request) {
+            let shared = state.at_home(&Request { list, ..*request });
+            state.add_virtual_segment(addr, size, page_size, &shared);
+        } else {
+            state.add_virtual_segment(addr, size, page_size, request);
+        }
         Ok(true)
     }
 

@@ -291,6 +291,24 @@ mod tests {
     }
 
     #[test]
+    fn a_range_asked_for_before_the_lists_were_joined_is_the_shared_lists() {
+        let (driver, device) = device(1 << 30);
+        let allocate = |size: usize, stream| device.allocate(size * MIB - 4096, stream);
+        allocate(128, HOME).expect("fits");
+        let freed = allocate(64, OTHER).expect("fits");
+        assert!(device.deallocate(freed));
+        let thread = device.clone();
+        driver.meanwhile("reserve_address", move || {
+            thread.share_eagerly();
+            let served = thread.allocate(8 * MIB - 4096, HOME);
+            assert_eq!(served.expect("what the other has freed"), freed);
+        });
+        allocate(100, StreamKey(3)).expect("fits");
+        assert!(device.state.lock().guests.shared.is_some());
+        device.check_consistency().expect("consistent");
+    }
+
+    #[test]
     fn mappings_left_behind_count_as_used_until_the_lists_are_joined() {
         let (_, device) = device(512 * MIB);
         let allocate = |size: usize, stream| device.allocate(size * MIB - 4096, stream);

@@ -28,6 +28,14 @@ impl State {
         self.guests.shared == Some(request.list)
     }
 
+    /// The list that serves a request by now, where it was made before all streams' blocks came into one.
+    pub(super) fn shared_since(&self, request: &Request) -> Option<ListId> {
+        let goes_there =
+            request.pool == PoolId::DEFAULT && !request.small && request.virtual_memory;
+        let shared = self.guests.shared.filter(|_| goes_there)?;
+        (request.list != shared).then_some(shared)
+    }
+
     /// A request as if its list's own stream made it.
     pub(super) fn at_home(&self, request: &Request) -> Request {
         Request {

@@ -115,8 +115,10 @@ fn device(capacity: usize) -> (Arc<FakeDriver>, DeviceAllocator) {
 
 /// Every driver call of a kind (the trait's method name) fails from now on.
 fn refuse(driver: &Arc<FakeDriver>, call: &'static str, code: i32) {
-    let again = driver.clone();
+    // The driver keeps it, and must not keep itself.
+    let again = Arc::downgrade(driver);
     driver.meanwhile(call, move || {
+        let again = again.upgrade().expect("called by it");
         again.fail_call(0, code);
         refuse(&again, call, code);
     });
