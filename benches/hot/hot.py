@@ -329,7 +329,10 @@ def derived(rows):
 
 
 def measured_apart(arguments):
-    """The rows of the cases of several threads, and what follows from them alone. To be called before this process has task queues itself."""
+    """The rows of the cases of several threads, and what follows from them alone.
+
+    To be called before this process has task queues itself.
+    """
     output = f"{arguments.output}.apart"
     command = [sys.executable, __file__, "--apart", "--output", output]
     command += ["--bench", arguments.bench, "--plugin", arguments.plugin]

@@ -196,6 +196,18 @@ impl DeviceAllocator {
         self.climb(state, request, context, attempt)
     }
 
+    /// Begins anew, with the blocks of all streams, which came into one list.
+    fn climb_shared(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        request: &Request,
+        context: &Option<Arc<Context>>,
+        attempt: &mut Attempt,
+    ) -> Climbed {
+        let shared = state.request(request.requested, self.pad, request.stream, request.pool);
+        self.climb(state, &shared, context, attempt)
+    }
+
     fn climb(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -222,8 +234,7 @@ impl DeviceAllocator {
                 let outcome = self.grow_any(state, request, size, context);
                 if matches!(outcome, Ok(Err(Refusal::Full))) && state.shared_since(request).is_some() {
                     // Another thread did that while the lock was released; it is never undone.
-                    let shared = state.request(request.requested, self.pad, request.stream, request.pool);
-                    return self.climb(state, &shared, context, attempt);
+                    return self.climb_shared(state, request, context, attempt);
                 }
                 if !matches!(outcome, Ok(Ok(_))) {
                     attempt.missed = moves || state.failed_growths != before;
@@ -283,8 +294,7 @@ impl DeviceAllocator {
         }
         if self.share_blocks(state, request) {
             attempt.tried.push("memory of other streams");
-            let shared = state.request(request.requested, self.pad, request.stream, request.pool);
-            return self.climb(state, &shared, context, attempt);
+            return self.climb_shared(state, request, context, attempt);
         }
         // A new segment.
         let collects = state.limit.is_some() && state.settings.garbage_collection_threshold > 0.0;

@@ -28,11 +28,21 @@ impl State {
         self.guests.shared == Some(request.list)
     }
 
+    /// The list of the blocks of all streams, for requests that are served from it.
+    #[inline]
+    pub(super) fn shared_list(
+        &self,
+        pool: PoolId,
+        small: bool,
+        virtual_memory: bool,
+    ) -> Option<ListId> {
+        let goes_there = |_: &ListId| pool == PoolId::DEFAULT && !small && virtual_memory;
+        self.guests.shared.filter(goes_there)
+    }
+
     /// The list that serves a request by now, where it was made before all streams' blocks came into one.
     pub(super) fn shared_since(&self, request: &Request) -> Option<ListId> {
-        let goes_there =
-            request.pool == PoolId::DEFAULT && !request.small && request.virtual_memory;
-        let shared = self.guests.shared.filter(|_| goes_there)?;
+        let shared = self.shared_list(request.pool, request.small, request.virtual_memory)?;
         (request.list != shared).then_some(shared)
     }
 

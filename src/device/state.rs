@@ -262,14 +262,8 @@ impl State {
         // Where nobody asked for virtual segments, blocks that are never split are segments, which don't merge.
         let asked = self.settings.expandable_segments == ExpandableSegments::On;
         let virtual_memory = self.virtual_memory && (asked || !no_split);
-        let mut list = self.lists.of(pool, stream, small, virtual_memory);
-        if let Some(shared) = self.guests.shared
-            && pool == PoolId::DEFAULT
-            && !small
-            && virtual_memory
-        {
-            list = shared;
-        }
+        let own = self.lists.of(pool, stream, small, virtual_memory);
+        let list = self.shared_list(pool, small, virtual_memory).unwrap_or(own);
         let guest = self.lists[list].stream != stream;
         Request {
             requested: bytes,
