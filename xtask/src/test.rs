@@ -2,7 +2,9 @@
 //! and what each came to on standard output.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::thread;
 
@@ -134,6 +136,17 @@ fn cpp(
     )
 }
 
+const DIFFERENTIAL: &str = "tests/differential";
+
+/// The files and directories of tests that arguments for pytest name: no others are to run.
+fn named(root: &Path, rest: &[OsString]) -> Vec<String> {
+    let path = |argument: &OsString| {
+        let file = argument.to_str()?.split("::").next()?;
+        (file.starts_with("tests/") && root.join(file).exists()).then(|| file.to_owned())
+    };
+    rest.iter().filter_map(path).collect()
+}
+
 fn python(
     project: &Project,
     torch: &Torch,
@@ -152,10 +165,14 @@ fn python(
         "tests/python",
         "loadfile",
     )];
+    let named = named(&project.root, &arguments.rest);
+    if named.iter().any(|file| file.starts_with(DIFFERENTIAL)) {
+        suites[0].1 = DIFFERENTIAL;
+    }
     if arguments.rest.is_empty() {
         suites.push((
             format!("pytest, differential, torch {version}"),
-            "tests/differential",
+            DIFFERENTIAL,
             "load",
         ));
     }
@@ -165,7 +182,8 @@ fn python(
         pytest
             .current_dir(&project.root)
             .args(["-m", "pytest", "-ra", "-p", "no:cacheprovider"])
-            .args([directory, "--plugin"])
+            .args(named.is_empty().then_some(directory))
+            .arg("--plugin")
             .arg(&plugin.library)
             .args(SIDE_BY_SIDE)
             .arg(at_a_time)
@@ -276,4 +294,22 @@ fn header_comments(project: &Project, summary: &mut Summary) -> Result<()> {
         ])
         .args([&settings, &out]);
     summary.run(NAME, &mut doxygen, |line| line.contains("error:"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_names_tests_is_told_from_options() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let found = |given: &[&str]| {
+            let rest: Vec<OsString> = given.iter().map(OsString::from).collect();
+            named(&root, &rest)
+        };
+        assert_eq!(found(&["-k", "streams", "--subject", "stock"]), [""; 0]);
+        assert_eq!(found(&["tests/python/no_such.py"]), [""; 0]);
+        let file = "tests/python/test_streams.py";
+        assert_eq!(found(&["-x", &format!("{file}::test_it")]), [file]);
+    }
 }

@@ -1,0 +1,82 @@
+"""Trains a GPT under FullyShardedDataParallel, as the first of eight ranks. Parameters are gathered and gradients
+scattered on streams of their own, and blocks are used on several."""
+
+import functools
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel, MixedPrecision
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+from torch.nn import functional as F
+from workload import DEVICE, arguments, heads, improve, joined, ranks, run
+
+
+class Block(nn.Module):
+    def __init__(self, width, count):
+        super().__init__()
+        self.count = count
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.qkv = nn.Linear(width, 3 * width)
+        self.project = nn.Linear(width, width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x, mask):
+        q, k, v = (heads(part, self.count) for part in self.qkv(self.norms[0](x)).chunk(3, dim=-1))
+        scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+        scores = scores + mask
+        x = x + self.project(joined(F.softmax(scores, dim=-1) @ v))
+        return x + self.down(F.gelu(self.up(self.norms[1](x)), approximate="tanh"))
+
+
+class Model(nn.Module):
+    def __init__(self, vocabulary, length, width, layers, count):
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.positions = nn.Embedding(length, width)
+        self.blocks = nn.ModuleList(Block(width, count) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, tokens, mask):
+        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1], device=DEVICE))
+        for block in self.blocks:
+            x = block(x, mask)
+        return self.head(self.norm(x))
+
+
+def main():
+    options = arguments(__doc__, 24)
+    vocabulary, length, *shape = (512, 64, 64, 2, 4) if options.tiny else (50304, 2048, 2560, 32, 32)
+    ranks(8)
+    with torch.device("meta"):
+        model = Model(vocabulary, length, *shape)
+    narrow = torch.bfloat16
+    model = FullyShardedDataParallel(
+        model,
+        auto_wrap_policy=functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block}),
+        device_id=DEVICE,
+        mixed_precision=MixedPrecision(param_dtype=narrow, reduce_dtype=narrow, buffer_dtype=narrow),
+        backward_prefetch=BackwardPrefetch.BACKWARD_PRE,
+        forward_prefetch=True,
+        limit_all_gathers=True,
+        param_init_fn=lambda module: module.to_empty(device=DEVICE, recurse=False),
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    mask = torch.full((length, length), float("-inf"), device=DEVICE, dtype=narrow).triu(1)
+
+    def step(number):
+        tokens = torch.zeros(2, length + 1, dtype=torch.long).to(DEVICE)
+        logits = model(tokens[:, :-1], mask)
+        loss = F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
+        del logits
+        improve(loss, model, optimizer)
+        if number % 5 == 4:
+            loss.item()
+        return "trained"
+
+    run(options.steps, step)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""What the programs here share."""
+
+import argparse
+import functools
+import os
+
+import torch
+import torch_npu  # noqa: F401  (makes the "npu" device known)
+from torch import nn
+
+DEVICE = torch.device("npu", 0)
+MIB = 1 << 20
+
+
+def arguments(description, steps, *flags):
+    """The command line: `--steps`, `--tiny` and these further switches."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--steps", type=int, default=steps, help=f"how many (default: {steps})")
+    parser.add_argument("--tiny", action="store_true", help="a model of a few MiB")
+    for name, text in flags:
+        parser.add_argument(name, action="store_true", help=text)
+    return parser.parse_args()
+
+
+def build(make, dtype=torch.float32):
+    """The module that `make` makes, with memory on the device that holds anything."""
+    with torch.device("meta"):
+        module = make()
+    return module.to(dtype).to_empty(device=DEVICE)
+
+
+def run(steps, step):
+    """Calls `step(number)` for each, which returns what to call it, and tells what memory it took."""
+    for number in range(steps):
+        name = step(number)
+        peak, reserved = torch.npu.max_memory_allocated(), torch.npu.max_memory_reserved()
+        print(f"{number}: {name}, peak {peak / MIB:,.0f} MiB, reserved {reserved / MIB:,.0f} MiB", flush=True)
+
+
+def improve(loss, model, optimizer):
+    """The second half of a step."""
+    loss.backward()
+    # Sharded modules know better how.
+    clip = getattr(model, "clip_grad_norm_", None) or functools.partial(nn.utils.clip_grad_norm_, model.parameters())
+    clip(1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def ranks(count):
+    """Makes this process the first of `count` ranks, of which the others don't exist: collectives do nothing."""
+    from torch import distributed
+    from torch.testing._internal.distributed.fake_pg import FakeStore, _create_fake_pg
+
+    distributed.Backend.register_backend("fake", _create_fake_pg, extended_api=True, devices=["cpu", "npu"])
+    os.environ.setdefault("MASTER_ADDR", "localhost")
+    os.environ.setdefault("MASTER_PORT", "29511")
+    distributed.init_process_group("fake", rank=0, world_size=count, store=FakeStore())
+
+
+def attend(q, k, v, bias=None):
+    """Attention written out: scores are tensors of their own."""
+    scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+    if bias is not None:
+        scores = scores + bias
+    return torch.softmax(scores.float(), dim=-1).to(v.dtype) @ v
+
+
+def heads(x, count):
+    """[batch, length, width] as [batch, heads, length, width of a head]."""
+    batch, length, width = x.shape
+    return x.view(batch, length, count, width // count).transpose(1, 2)
+
+
+def joined(x):
+    """The reverse."""
+    batch, count, length, width = x.shape
+    return x.transpose(1, 2).reshape(batch, length, count * width)
+
+
+class RMSNorm(nn.Module):
+    """As the models of today have it, in steps."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(width))
+
+    def forward(self, x):
+        wide = x.float()
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)
+        return self.weight * wide.to(x.dtype)
+
+
+class Gated(nn.Module):
+    """Feed-forward layer with a gate."""
+
+    def __init__(self, width, inner):
+        super().__init__()
+        self.gate = nn.Linear(width, inner, bias=False)
+        self.up = nn.Linear(width, inner, bias=False)
+        self.down = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x):
+        return self.down(nn.functional.silu(self.gate(x)) * self.up(x))
