@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 from workload import DEVICE, RMSNorm, arguments, build, heads, improve, joined, run
 
-TOKENS = 16384
+TOKENS = 5600
 DROPPED = 0.1
 DISTANCES = 32
 
