@@ -6,7 +6,7 @@ import random
 import torch
 from torch import nn
 from torch.nn import functional as F
-from workload import DEVICE, arguments, build, improve, run
+from workload import DEVICE, arguments, build, run, update
 
 SHAPES = [(512, 512), (448, 576), (576, 448), (384, 640), (640, 384), (512, 640), (640, 512), (768, 512), (512, 768)]
 NARROW = torch.bfloat16
@@ -186,7 +186,8 @@ def main():
         with torch.autocast("npu", dtype=NARROW):
             found = model(noisy, time, text)
         loss = F.mse_loss(found.float(), noise)
-        improve(loss, model, optimizer)
+        loss.backward()
+        update(optimizer, clipped=model)
         torch._foreach_mul_(list(average.parameters()), 0.999)
         torch._foreach_add_(list(average.parameters()), [it.detach() for it in model.parameters()], alpha=0.001)
         if number % 10 == 9:

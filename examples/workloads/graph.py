@@ -6,7 +6,7 @@ import random
 import torch
 from torch import nn
 from torch.nn import functional as F
-from workload import DEVICE, arguments, build, run
+from workload import DEVICE, arguments, build, run, update
 
 OF_NODE = 128
 OF_EDGE = 16
@@ -96,8 +96,7 @@ def main():
         name = f"{graph[0].shape[0]} nodes, {graph[1].shape[0]} edges"
         loss = F.cross_entropy(model(*graph), classes)
         loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        update(optimizer)
         if number % 10 == 9:
             loss.item()
         del graph, classes

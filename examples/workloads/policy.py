@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
-from workload import DEVICE, Gated, RMSNorm, arguments, attend, build, heads, joined, run
+from workload import DEVICE, Gated, RMSNorm, arguments, attend, build, heads, joined, run, update
 
 SAMPLES = 48
 AT_ONCE = 8
@@ -57,7 +57,7 @@ class Model(nn.Module):
 
 @torch.no_grad()
 def generate(model, prompt, lengths):
-    """Samples that end after so many tokens; those that ended leave the batch eight at a time."""
+    """The tokens, place by place, of samples that end after so many; those at their end leave the batch by eights."""
     caches = [[] for _ in model.layers]
     tokens = torch.zeros(len(lengths), prompt, dtype=torch.long).to(DEVICE)
     running, done, made = len(lengths), 0, []
@@ -74,6 +74,7 @@ def generate(model, prompt, lengths):
             kept = torch.zeros(left, dtype=torch.long, device=DEVICE)
             caches = [[part.index_select(0, kept) for part in cache] for cache in caches]
             tokens = tokens.index_select(0, kept)
+    return made
 
 
 def main():
@@ -95,9 +96,7 @@ def main():
             loss = (0.04 * apart - torch.minimum(ratio, ratio.clamp(0.8, 1.2))).mean()
             del now, ratio, apart
             loss.backward()
-        nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        update(optimizer, clipped=policy)
         loss.item()
 
     def step(_):

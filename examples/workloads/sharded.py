@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel, MixedPrecision
 from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 from torch.nn import functional as F
-from workload import DEVICE, arguments, heads, improve, joined, ranks, run
+from workload import DEVICE, arguments, heads, joined, language_loss, ranks, run, update
 
 
 class Block(nn.Module):
@@ -67,10 +67,9 @@ def main():
 
     def step(number):
         tokens = torch.zeros(2, length + 1, dtype=torch.long).to(DEVICE)
-        logits = model(tokens[:, :-1], mask)
-        loss = F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
-        del logits
-        improve(loss, model, optimizer)
+        loss = language_loss(model(tokens[:, :-1], mask), tokens[:, 1:])
+        loss.backward()
+        update(optimizer, clipped=model)
         if number % 5 == 4:
             loss.item()
         return "trained"

@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
-from workload import DEVICE, Gated, RMSNorm, arguments, heads, joined, ranks, run
+from workload import DEVICE, Gated, RMSNorm, arguments, heads, joined, language_loss, ranks, run, update
 
 
 def rotate(x, cos, sin):
@@ -78,12 +78,9 @@ def main():
     def step(_):
         batch, length = draw.choice(batches), draw.randrange(least, most + 1, 8)
         tokens = torch.zeros(batch, length + 1, dtype=torch.long).to(DEVICE)
-        logits = model(tokens[:, :-1])
-        loss = F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
-        del logits
+        loss = language_loss(model(tokens[:, :-1]), tokens[:, 1:])
         loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        update(optimizer)
         loss.item()
         return f"{batch} x {length}"
 

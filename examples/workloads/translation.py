@@ -6,7 +6,7 @@ import random
 import torch
 from torch import nn
 from torch.nn import functional as F
-from workload import DEVICE, RMSNorm, arguments, build, heads, improve, joined, run
+from workload import DEVICE, RMSNorm, arguments, build, heads, joined, language_loss, run, update
 
 TOKENS = 5600
 DROPPED = 0.1
@@ -83,7 +83,6 @@ def main():
     budget = TOKENS
     if options.tiny:
         shape, budget = (512, 64, 128, 2, 4), 256
-    vocabulary = shape[0]
     model = build(lambda: Model(*shape), torch.bfloat16)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     draw = random.Random(11)
@@ -97,10 +96,9 @@ def main():
         tokens = torch.zeros(batch, source, dtype=torch.long).to(DEVICE)
         seen = torch.ones(batch, source, dtype=torch.bool).to(DEVICE)
         wanted = torch.zeros(batch, target + 1, dtype=torch.long).to(DEVICE)
-        logits = model(tokens, seen, wanted[:, :-1])
-        loss = F.cross_entropy(logits.float().view(-1, vocabulary), wanted[:, 1:].flatten())
-        del logits
-        improve(loss, model, optimizer)
+        loss = language_loss(model(tokens, seen, wanted[:, :-1]), wanted[:, 1:])
+        loss.backward()
+        update(optimizer, clipped=model)
         if number % 10 == 9:
             loss.item()
         return f"{batch} x {source} to {target}"

@@ -1,7 +1,6 @@
 """What the programs here share."""
 
 import argparse
-import functools
 import os
 
 import torch
@@ -37,12 +36,17 @@ def run(steps, step):
         print(f"{number}: {name}, peak {peak / MIB:,.0f} MiB, reserved {reserved / MIB:,.0f} MiB", flush=True)
 
 
-def improve(loss, model, optimizer):
-    """The second half of a step."""
-    loss.backward()
-    # Sharded modules know better how.
-    clip = getattr(model, "clip_grad_norm_", None) or functools.partial(nn.utils.clip_grad_norm_, model.parameters())
-    clip(1.0)
+def language_loss(logits, wanted):
+    """Cross entropy, in fp32, of what comes at each place."""
+    return nn.functional.cross_entropy(logits.float().flatten(0, 1), wanted.flatten())
+
+
+def update(optimizer, clipped=None):
+    """What follows on the gradients, which are clipped first where their module is given."""
+    if clipped is not None:
+        # Sharded modules know how themselves.
+        own = getattr(clipped, "clip_grad_norm_", None)
+        own(1.0) if own else nn.utils.clip_grad_norm_(clipped.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
 
@@ -58,11 +62,9 @@ def ranks(count):
     distributed.init_process_group("fake", rank=0, world_size=count, store=FakeStore())
 
 
-def attend(q, k, v, bias=None):
+def attend(q, k, v):
     """Attention written out: scores are tensors of their own."""
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
-    if bias is not None:
-        scores = scores + bias
     return torch.softmax(scores.float(), dim=-1).to(v.dtype) @ v
 
 

@@ -237,12 +237,10 @@ impl DeviceAllocator {
         let Some((addr, size, page_size)) = reserved? else {
             return Ok(false);
         };
-        if let Some(list) = state.shared_since(request) {
-            let shared = state.at_home(&Request { list, ..*request });
-            state.add_virtual_segment(addr, size, page_size, &shared);
-        } else {
-            state.add_virtual_segment(addr, size, page_size, request);
-        }
+        let shared = state
+            .shared_since(request)
+            .map(|list| state.at_home(&Request { list, ..*request }));
+        state.add_virtual_segment(addr, size, page_size, shared.as_ref().unwrap_or(request));
         Ok(true)
     }
 

@@ -159,23 +159,25 @@ fn python(
     let plugin = Plugin::build(project, &python)?;
     let probe = build_probe(project, &python)?;
     let version = &python.torch;
-    // Two runs: each directory has options of its own. What is forked from serves a file.
-    let mut suites = vec![(
+    // Each directory has options of its own. What is forked from serves a file.
+    let own = (
         format!("pytest, torch {version}"),
         "tests/python",
         "loadfile",
-    )];
+    );
+    let both = (
+        format!("pytest, differential, torch {version}"),
+        DIFFERENTIAL,
+        "load",
+    );
     let named = named(&project.root, &arguments.rest);
-    if named.iter().any(|file| file.starts_with(DIFFERENTIAL)) {
-        suites[0].1 = DIFFERENTIAL;
-    }
-    if arguments.rest.is_empty() {
-        suites.push((
-            format!("pytest, differential, torch {version}"),
-            DIFFERENTIAL,
-            "load",
-        ));
-    }
+    let suites = if arguments.rest.is_empty() {
+        vec![own, both]
+    } else if named.iter().any(|file| file.starts_with(DIFFERENTIAL)) {
+        vec![both]
+    } else {
+        vec![own]
+    };
     for (name, directory, at_a_time) in suites {
         let mut pytest = python.command();
         device.prepare(&mut pytest, &Knobs::default());
