@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <stdexcept>
 #include <utility>
 
@@ -33,7 +34,7 @@ c10::CachingAllocator::StatArray convert(const StatTriple& triple) {
 
 // Counters that newer torch versions added.
 template <typename Target>
-void convert_newer(Target& target, const ffi::StatCounts& stats) {
+void convert_newer(Target& target, const ffi::StatRest& stats) {
   if constexpr (requires { target.num_oom_rejections; }) {
     target.num_oom_rejections = stats.num_oom_rejections;
   }
@@ -67,9 +68,19 @@ static_assert(are_side_by_side(sizeof(StatArray), std::make_index_sequence<3>(),
                                {offsetof(C10Stats, active_bytes),
                                 offsetof(C10Stats, inactive_split_bytes),
                                 offsetof(C10Stats, requested_bytes)}));
-static_assert(are_side_by_side(sizeof(C10Stat), std::make_index_sequence<2>(),
-                               {offsetof(C10Stats, oversize_allocations),
-                                offsetof(C10Stats, oversize_segments)}));
+constexpr std::size_t behind(std::size_t member) {
+  return member - offsetof(C10Stats, active_bytes);
+}
+static_assert(
+    behind(offsetof(C10Stats, num_alloc_retries)) == offsetof(ffi::StatBack, num_alloc_retries) &&
+    behind(offsetof(C10Stats, num_ooms)) == offsetof(ffi::StatBack, num_ooms) &&
+    behind(offsetof(C10Stats, oversize_allocations)) ==
+        offsetof(ffi::StatBack, oversize_allocations) &&
+    behind(offsetof(C10Stats, oversize_segments)) == offsetof(ffi::StatBack, oversize_segments) &&
+    behind(offsetof(C10Stats, num_sync_all_streams)) ==
+        offsetof(ffi::StatBack, num_sync_all_streams) &&
+    behind(offsetof(C10Stats, num_device_alloc)) == offsetof(ffi::StatBack, num_device_alloc) &&
+    behind(offsetof(C10Stats, num_device_free)) == offsetof(ffi::StatBack, num_device_free));
 #pragma GCC diagnostic pop
 
 // What lies at `place`, as the core names it.
@@ -78,8 +89,9 @@ Core& as_core(Torch& place) {
   return *static_cast<Core*>(static_cast<void*>(&place));
 }
 static_assert(sizeof(ffi::StatFront) == 6 * sizeof(StatArray) &&
-              sizeof(ffi::StatBack) == 3 * sizeof(StatArray) &&
-              sizeof(ffi::StatPair) == 2 * sizeof(C10Stat));
+              sizeof(ffi::StatBack::of) == 3 * sizeof(StatArray) &&
+              sizeof(ffi::StatBack) ==
+                  offsetof(ffi::StatBack, num_device_free) + sizeof(std::int64_t));
 
 template <typename Target>
 void add_pools(Target& target, const rust::Vec<ffi::PoolReserved>& pools) {
@@ -132,23 +144,17 @@ void throw_c10(Status status, const std::string& message) {
 }
 
 // The core writes into torch's struct: both describe a statistic by the same four numbers in the
-// same order, and torch's arrays of three lie side by side in groups.
+// same order, and torch's members lie side by side in two groups. Its constructor left zeros.
 C10Stats read_stats(const ffi::Allocator& core, int device, Outcome& outcome) {
   C10Stats stats;
-  ffi::StatCounts counts;
-  const bool done = core.device_stats_in_place(
-      device, as_core<ffi::StatFront>(stats.allocation), as_core<ffi::StatBack>(stats.active_bytes),
-      as_core<ffi::StatPair>(stats.oversize_allocations), counts);
+  ffi::StatRest rest;
+  const bool done = core.device_stats_in_place(device, as_core<ffi::StatFront>(stats.allocation),
+                                               as_core<ffi::StatBack>(stats.active_bytes), rest);
   outcome = done ? Outcome{Status::Ok, 0} : ffi::last_failure();
   if (!done) return stats;
-  stats.num_alloc_retries = counts.num_alloc_retries;
-  stats.num_ooms = counts.num_ooms;
-  stats.num_sync_all_streams = counts.num_sync_all_streams;
-  stats.num_device_alloc = counts.num_device_alloc;
-  stats.num_device_free = counts.num_device_free;
-  stats.max_split_size = counts.max_split_size;
-  convert_newer(stats, counts);
-  if (counts.private_pools != 0) add_pools(stats, core.reserved_by_pool(device));
+  stats.max_split_size = rest.max_split_size;
+  convert_newer(stats, rest);
+  if (rest.private_pools != 0) add_pools(stats, core.reserved_by_pool(device));
   return stats;
 }
 

@@ -1,12 +1,12 @@
 //! The core's values as the bridge's.
 
 use super::ffi::{
-    BlockView, DeviceStats, MempoolId, Outcome, Stat, StatCounts, StatTriple, Status,
+    BlockView, DeviceStats, MempoolId, Outcome, Stat, StatBack, StatFront, StatTriple, Status,
 };
 use crate::device::{self, BlockHandle};
 use crate::error::AllocError;
 use crate::ids::{self, BlockId, DeviceId};
-use crate::stats::{self, Lane};
+use crate::stats::{self, BlockCounters, Lane};
 
 impl From<MempoolId> for ids::MempoolId {
     fn from(id: MempoolId) -> Self {
@@ -102,44 +102,47 @@ pub(super) fn pool_stat(value: &stats::PoolStat) -> StatTriple {
     triple
 }
 
-/// The statistics by pool, in the bridge's order. In place: they are most of a kilobyte, and asked often.
-pub(super) fn triples(
-    stats: &stats::Counters,
-    front: &mut [StatTriple; 6],
-    back: &mut [StatTriple; 3],
-) {
+/// What was counted, written where all is 0. In place: it is most of a kilobyte, and asked often. For the same reason what
+/// was never counted is left out, and what active blocks share with live ones is computed once.
+pub(super) fn front_and_back(stats: &stats::Counters, front: &mut StatFront, back: &mut StatBack) {
     let blocks = &stats.blocks;
-    let [allocation, segment, active, split, allocated, reserved] = front;
-    let [active_bytes, split_bytes, requested] = back;
-    write(allocation, blocks.parts(Lane::Allocation));
-    write(segment, stats.segment.parts());
-    write(active, blocks.active_parts(false));
-    write(split, blocks.parts(Lane::InactiveSplit));
-    write(allocated, blocks.parts(Lane::AllocatedBytes));
-    write(reserved, stats.reserved_bytes.parts());
-    write(active_bytes, blocks.active_parts(true));
-    write(split_bytes, blocks.parts(Lane::InactiveSplitBytes));
+    let [allocation, segment, active, split, allocated, reserved] = &mut front.of;
+    let [active_bytes, split_bytes, requested] = &mut back.of;
+    write_both(blocks, false, allocation, active);
+    write_both(blocks, true, allocated, active_bytes);
     write(requested, blocks.parts(Lane::RequestedBytes));
+    write(segment, stats.segment.parts());
+    write(reserved, stats.reserved_bytes.parts());
+    for (lane, out) in [
+        (Lane::InactiveSplit, split),
+        (Lane::InactiveSplitBytes, split_bytes),
+    ] {
+        if blocks.ever_counted(lane) {
+            write(out, blocks.parts(lane));
+        }
+    }
+    back.num_alloc_retries = stats.num_alloc_retries;
+    back.num_ooms = stats.num_ooms;
+    back.oversize_allocations = stat(stats.oversize_allocations);
+    back.oversize_segments = stat(stats.oversize_segments);
+    back.num_sync_all_streams = stats.num_sync_all_streams;
+    back.num_device_alloc = stats.num_device_alloc;
+    back.num_device_free = stats.num_device_free;
 }
 
-/// The statistics over both pools, and counts of events.
-pub(super) fn other_stats(
-    stats: &stats::Counters,
-    oversize: &mut [Stat; 2],
-    counts: &mut StatCounts,
-) {
-    let [allocations, segments] = oversize;
-    *allocations = stat(stats.oversize_allocations);
-    *segments = stat(stats.oversize_segments);
-    counts.num_alloc_retries = stats.num_alloc_retries;
-    counts.num_ooms = stats.num_ooms;
-    counts.num_sync_all_streams = stats.num_sync_all_streams;
-    counts.num_device_alloc = stats.num_device_alloc;
-    counts.num_device_free = stats.num_device_free;
-    counts.num_oom_rejections = stats.num_oom_rejections;
+/// The figures of live and of active blocks (`bytes` false), or of the bytes in them.
+#[inline]
+fn write_both(blocks: &BlockCounters, bytes: bool, live: &mut StatTriple, active: &mut StatTriple) {
+    let figures = blocks.live_parts(bytes);
+    write(live, figures);
+    if blocks.has_waited() {
+        write(active, blocks.active_parts(bytes));
+    } else {
+        write(active, figures);
+    }
 }
 
-/// All of it in one struct.
+/// All of it in one struct, which is all zeros.
 pub(super) fn device_stats(
     out: &mut DeviceStats,
     stats: &stats::Counters,
@@ -147,9 +150,7 @@ pub(super) fn device_stats(
     private_pools: usize,
 ) {
     let (mut front, mut back) = Default::default();
-    let (mut oversize, mut counts) = Default::default();
-    triples(stats, &mut front, &mut back);
-    other_stats(stats, &mut oversize, &mut counts);
+    front_and_back(stats, &mut front, &mut back);
     [
         out.allocation,
         out.segment,
@@ -157,19 +158,20 @@ pub(super) fn device_stats(
         out.inactive_split,
         out.allocated_bytes,
         out.reserved_bytes,
-    ] = front;
+    ] = front.of;
     [
         out.active_bytes,
         out.inactive_split_bytes,
         out.requested_bytes,
-    ] = back;
-    [out.oversize_allocations, out.oversize_segments] = oversize;
-    out.num_alloc_retries = counts.num_alloc_retries;
-    out.num_ooms = counts.num_ooms;
-    out.num_sync_all_streams = counts.num_sync_all_streams;
-    out.num_device_alloc = counts.num_device_alloc;
-    out.num_device_free = counts.num_device_free;
-    out.num_oom_rejections = counts.num_oom_rejections;
+    ] = back.of;
+    out.oversize_allocations = back.oversize_allocations;
+    out.oversize_segments = back.oversize_segments;
+    out.num_alloc_retries = back.num_alloc_retries;
+    out.num_ooms = back.num_ooms;
+    out.num_sync_all_streams = back.num_sync_all_streams;
+    out.num_device_alloc = back.num_device_alloc;
+    out.num_device_free = back.num_device_free;
+    out.num_oom_rejections = stats.num_oom_rejections;
     out.max_split_size = max_split_size;
     out.private_pools = private_pools;
 }

@@ -127,18 +127,22 @@ pub mod ffi {
 
     /// Six statistics side by side: allocation, segment, active, inactive_split, allocated_bytes,
     /// reserved_bytes.
+    #[derive(Default)]
     struct StatFront {
         of: [StatTriple; 6],
     }
 
-    /// Three of them: active_bytes, inactive_split_bytes, requested_bytes.
+    /// Three of them, active_bytes, inactive_split_bytes and requested_bytes, and what has its place behind them.
+    #[derive(Default)]
     struct StatBack {
         of: [StatTriple; 3],
-    }
-
-    /// Oversize allocations and segments.
-    struct StatPair {
-        of: [Stat; 2],
+        num_alloc_retries: i64,
+        num_ooms: i64,
+        oversize_allocations: Stat,
+        oversize_segments: Stat,
+        num_sync_all_streams: i64,
+        num_device_alloc: i64,
+        num_device_free: i64,
     }
 
     #[derive(Debug, Clone, Default)]
@@ -165,18 +169,14 @@ pub mod ffi {
         private_pools: usize,
     }
 
-    /// What a device counts besides its [`StatTriple`]s.
+    /// What has no place in those two. `num_oom_rejections` and `max_split_size` are not side by side: read as a pair just
+    /// after each was written, they would come late.
     #[derive(Debug, Clone, Default)]
-    struct StatCounts {
-        num_alloc_retries: i64,
-        num_ooms: i64,
-        num_sync_all_streams: i64,
-        num_device_alloc: i64,
-        num_device_free: i64,
+    struct StatRest {
         num_oom_rejections: i64,
-        max_split_size: i64,
         /// Number of entries of `reserved_by_pool`.
         private_pools: usize,
+        max_split_size: i64,
     }
 
     /// A memory pool as clients name it; (0, 0) is the default pool.
@@ -363,14 +363,14 @@ pub mod ffi {
         fn drop_pending_events(self: &Allocator, device: i32) -> Outcome;
 
         fn device_stats(self: &Allocator, device: i32, out: &mut DeviceStats) -> Outcome;
-        /// The same, written where the caller keeps it. False is a failure, of which `last_failure` tells.
+        /// The same, written where the caller keeps it, which must be all zeros: what was never counted is left out. False is a
+        /// failure, of which `last_failure` tells.
         fn device_stats_in_place(
             self: &Allocator,
             device: i32,
             front: &mut StatFront,
             back: &mut StatBack,
-            oversize: &mut StatPair,
-            counts: &mut StatCounts,
+            rest: &mut StatRest,
         ) -> bool;
         fn reset_accumulated_stats(self: &Allocator, device: i32) -> Outcome;
         fn reset_peak_stats(self: &Allocator, device: i32) -> Outcome;

@@ -1,8 +1,8 @@
 //! Statistics of a device, as C++ asks for them.
 
 use super::allocator::Allocator;
-use super::convert::{device_stats, other_stats, triples};
-use super::ffi::{DeviceStats, Outcome, StatBack, StatCounts, StatFront, StatPair};
+use super::convert::{device_stats, front_and_back};
+use super::ffi::{DeviceStats, Outcome, StatBack, StatFront, StatRest};
 use super::outcome::{guard, outcome};
 
 impl Allocator {
@@ -21,15 +21,14 @@ impl Allocator {
         device: i32,
         front: &mut StatFront,
         back: &mut StatBack,
-        oversize: &mut StatPair,
-        counts: &mut StatCounts,
+        rest: &mut StatRest,
     ) -> bool {
         guard(|| {
             let device = self.registry.device(device)?;
             device.read_counters(|stats, max_split_size, private_pools| {
-                triples(stats, &mut front.of, &mut back.of);
-                (counts.max_split_size, counts.private_pools) = (max_split_size, private_pools);
-                other_stats(stats, &mut oversize.of, counts);
+                front_and_back(stats, front, back);
+                rest.num_oom_rejections = stats.num_oom_rejections;
+                (rest.max_split_size, rest.private_pools) = (max_split_size, private_pools);
             });
             Ok(())
         })

@@ -367,6 +367,12 @@ mod tests {
                     counters.parts(Lane::InactiveSplit),
                     counters.parts(Lane::InactiveSplitBytes),
                 ];
+                for (lane, plain) in [(Lane::InactiveSplit, &plain[5]), (Lane::InactiveSplitBytes, &plain[6])] {
+                    prop_assert!(counters.ever_counted(lane) || *plain == PoolStat::default());
+                }
+                if !counters.has_waited() {
+                    prop_assert_eq!((&plain[0], &plain[1]), (&plain[2], &plain[3]));
+                }
                 for (parts, plain) in parts.iter().zip(&plain) {
                     let plain = [plain.pool(true), plain.pool(false), plain.aggregate()].map(|stat| stat.figures());
                     prop_assert_eq!(parts, &plain);

@@ -42,6 +42,31 @@ impl BlockCounters {
         self.pools(lane).written(self.total_peak.0[lane as usize])
     }
 
+    /// Whether a lane was ever anything but 0.
+    #[inline]
+    pub fn ever_counted(&self, lane: Lane) -> bool {
+        let lane = lane as usize;
+        // A value above 0 raised the peak; a peak that fell to 0 since, by a reset, left something freed.
+        let freed = self.freed[0].0[lane] | self.freed[1].0[lane];
+        self.total_peak.0[lane] | freed != 0
+    }
+
+    /// The figures of live blocks (`bytes` false), or of the bytes in them.
+    #[inline]
+    pub fn live_parts(&self, bytes: bool) -> [Figures; 3] {
+        self.parts(if bytes {
+            Lane::AllocatedBytes
+        } else {
+            Lane::Allocation
+        })
+    }
+
+    /// Whether figures of active blocks may differ from those of live ones.
+    #[inline]
+    pub fn has_waited(&self) -> bool {
+        self.has_waited
+    }
+
     /// The same of active blocks (`bytes` false) or the bytes in them. Every increase is one of the live
     /// ones.
     #[inline]
