@@ -91,6 +91,12 @@ class Replay {
     std::uint16_t stream = 0;
   };
 
+  // What a stream had been given, and how often that is waited for yet.
+  struct Awaited {
+    c10_npu::NPUEvent event;
+    std::uint64_t times;
+  };
+
   void step(const TraceEvent& event) {
     switch (event.kind) {
       case 'a': {
@@ -139,6 +145,16 @@ class Replay {
           }
         });
         break;
+      case 'r':
+        waited_for_.push_back({c10_npu::NPUEvent(), event.bytes});
+        waited_for_.back().event.record(streams_.at(event.stream));
+        break;
+      case 'w': {
+        Awaited& awaited = waited_for_.at(event.id);
+        by_program([&] { awaited.event.synchronize(); });
+        if (--awaited.times == 0) awaited.event = {};
+        break;
+      }
       default:
         throw std::runtime_error("unknown event in a trace");
     }
@@ -276,6 +292,7 @@ class Replay {
   std::vector<c10_npu::NPUStream> streams_;
   std::vector<aclrtStream> handles_;
   std::vector<Block> blocks_;
+  std::vector<Awaited> waited_for_;
   std::uint64_t live_ = 0;
   std::uint64_t peak_live_ = 0;
   std::uint64_t allocations_ = 0;

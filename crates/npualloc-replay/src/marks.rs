@@ -1,9 +1,9 @@
 //! The places of a trace that it waits for later: events of the device, recorded while it is replayed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::device::SimDevice;
-use crate::trace::Event;
+use crate::trace::Trace;
 
 /// What the trace waits for, by the event before which its stream is to be marked.
 #[derive(Debug)]
@@ -12,22 +12,15 @@ pub struct Marks {
     ahead: Vec<(usize, u32)>,
     /// Marks on the device, and how often each is waited for yet.
     made: HashMap<(usize, u32), (u64, usize)>,
-    waits: HashMap<(usize, u32), usize>,
+    waits: BTreeMap<(usize, u32), usize>,
 }
 
 impl Marks {
     /// Those of a trace.
-    pub fn new(events: &[Event]) -> Self {
-        let mut waits = HashMap::new();
-        for (at, event) in events.iter().enumerate() {
-            if let Event::WaitStream { stream, back } = *event {
-                *waits.entry((at - back as usize, stream)).or_default() += 1;
-            }
-        }
-        let mut ahead: Vec<(usize, u32)> = waits.keys().copied().collect();
-        ahead.sort_unstable_by(|a, b| b.cmp(a));
+    pub fn new(trace: &Trace) -> Self {
+        let waits = trace.waited_for();
         Self {
-            ahead,
+            ahead: waits.keys().rev().copied().collect(),
             made: HashMap::new(),
             waits,
         }

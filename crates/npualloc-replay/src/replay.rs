@@ -126,7 +126,7 @@ pub fn replay_observed(
     let allocator = DeviceAllocator::new(DeviceId(0), device.clone(), setup.settings.clone(), PAD)?;
     let mut blocks: Vec<(usize, u64, u32)> = Vec::with_capacity(trace.blocks as usize);
     let mut pools = Pools::new(&trace.pools);
-    let mut marks = Marks::new(&trace.events);
+    let mut marks = Marks::new(trace);
     let mut outcome = Outcome::default();
     let mut failed = trace.failed.iter().copied().peekable();
     let fatal = trace.fatal();

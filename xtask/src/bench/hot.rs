@@ -12,7 +12,7 @@ use npualloc_replay::synthetic;
 use npualloc_replay::trace::Trace;
 use serde::Deserialize;
 
-use super::input::{self, Failed, Input};
+use super::input::{self, Extent, Input};
 use crate::apt;
 use crate::cli::Interpreter;
 use crate::device::{Device, Knobs};
@@ -75,7 +75,7 @@ pub fn main(arguments: &HotArgs) -> Result<ExitCode> {
     }
     let scratch = project.target.join("bench-hot");
     fs::create_dir_all(&scratch).with_context(|| format!("create {}", scratch.display()))?;
-    let inputs = Input::write_all(traces, &scratch, Failed::LeaveOut)?;
+    let inputs = Input::write_all(traces, &scratch, Extent::Served)?;
     let mut command = python.command();
     surroundings::leave_out(&mut command);
     let knobs = Knobs {

@@ -1,6 +1,6 @@
 //! Traces for benchmarks: read, and written in the binary form of `benches/common/trace_event.h`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ const EVERY_STREAM: u16 = 0xFFFF;
 /// A device that traces which name none were recorded on, bytes.
 const USUAL_CAPACITY: u64 = 64 << 30;
 
-/// What becomes of requests that failed in the recorded run.
+/// How much of the recorded program is replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failed {
-    /// They are tried again.
-    Try,
-    /// They and their frees are left out.
-    LeaveOut,
+pub enum Extent {
+    /// Requests that failed are tried again, and the host waits for events where it did.
+    Whole,
+    /// Neither: what the allocator did, as often as possible.
+    Served,
 }
 
 /// A trace that can be replayed.
@@ -111,21 +111,21 @@ impl Input {
     pub fn write_all(
         traces: Vec<(String, Trace)>,
         directory: &Path,
-        failed: Failed,
+        extent: Extent,
     ) -> Result<Vec<Self>> {
         let write = |(name, trace): (String, Trace)| {
             let path = directory.join(format!("{name}.events"));
-            Self::write(name, &trace, path, failed)
+            Self::write(name, &trace, path, extent)
         };
         traces.into_iter().map(write).collect()
     }
 
-    fn write(name: String, trace: &Trace, path: PathBuf, failed: Failed) -> Result<Self> {
+    fn write(name: String, trace: &Trace, path: PathBuf, extent: Extent) -> Result<Self> {
         let context = || format!("write {}", path.display());
         let file = File::create(&path).with_context(context)?;
         let mut out = BufWriter::new(file);
         let mut event_count = 0;
-        for record in records(trace, failed) {
+        for record in records(trace, extent) {
             out.write_all(&record).with_context(context)?;
             event_count += 1;
         }
@@ -149,25 +149,51 @@ impl Input {
 }
 
 /// The events that the other side knows; markers are left out. A failed request that is tried and that the program
-/// caught is one event, with its free.
-fn records(trace: &Trace, tried: Failed) -> impl Iterator<Item = [u8; 16]> {
+/// caught is one event, with its free; a wait for what a stream had been given is two: where it had been given that, and
+/// the wait.
+fn records(trace: &Trace, extent: Extent) -> impl Iterator<Item = [u8; 16]> {
+    let waits = match extent {
+        Extent::Whole => trace.waited_for(),
+        Extent::Served => BTreeMap::new(),
+    };
+    let numbers: BTreeMap<_, _> = waits.keys().copied().zip(0u32..).collect();
+    let mut marks = waits.into_iter().zip(0u32..).peekable();
+    let mut event = event_records(trace, extent, numbers).enumerate().peekable();
+    std::iter::from_fn(move || {
+        let at = event.peek()?.0;
+        if let Some((((_, stream), times), number)) =
+            marks.next_if(|(((before, _), _), _)| *before <= at)
+        {
+            return Some(Some(record(times as u64, number, stream, b'r')));
+        }
+        event.next().map(|(_, record)| record)
+    })
+    .flatten()
+}
+
+/// Of each event, what the other side is told of it. `waits`: the numbers of what is waited for.
+fn event_records(
+    trace: &Trace,
+    extent: Extent,
+    waits: BTreeMap<(usize, u32), u32>,
+) -> impl Iterator<Item = Option<[u8; 16]>> {
     let mut next = 0u32;
     // The one that ended the program is tried like any other allocation.
-    let fatal = match tried {
-        Failed::Try => trace.fatal(),
-        Failed::LeaveOut => None,
+    let fatal = match extent {
+        Extent::Whole => trace.fatal(),
+        Extent::Served => None,
     };
     let failed = trace.failed.iter().copied();
     let mut failed = failed.filter(move |block| Some(*block) != fatal).peekable();
     let mut freed = None;
-    trace.events.iter().filter_map(move |event| {
+    trace.events.iter().enumerate().map(move |(at, event)| {
         Some(match *event {
             // The other side has no private pools: all come from the default one.
             Event::Alloc { bytes, stream, .. } => {
                 let block = next;
                 next += 1;
                 freed = failed.next_if_eq(&block);
-                if freed.is_some() && tried == Failed::LeaveOut {
+                if freed.is_some() && extent == Extent::Served {
                     return None;
                 }
                 let kind = if freed.is_some() { b't' } else { b'a' };
@@ -179,10 +205,11 @@ fn records(trace: &Trace, tried: Failed) -> impl Iterator<Item = [u8; 16]> {
             Event::SyncStream { stream } => record(0, 0, stream, b's'),
             Event::SyncDevice => record(0, 0, EVERY_STREAM.into(), b's'),
             Event::EmptyCache => record(0, 0, 0, b'e'),
-            // The other side waits for whole streams only.
-            Event::WaitStream { .. } | Event::ReleasePool { .. } | Event::Mark { .. } => {
-                return None;
+            Event::WaitStream { stream, back } => {
+                let number = waits.get(&(at - back as usize, stream))?;
+                record(0, *number, 0, b'w')
             }
+            Event::ReleasePool { .. } | Event::Mark { .. } => return None,
         })
     })
 }
@@ -210,13 +237,13 @@ mod tests {
 
     use npualloc_replay::trace::Trace;
 
-    use super::{Failed, name_of, read, records};
+    use super::{Extent, name_of, read, records};
 
     #[test]
     fn events_have_the_layout_of_the_other_side() {
         let text = "# npualloc-trace v1\nm x\na 0 258 1\nu 0 2\nf 0\ns *\ns 1\ne\n";
         let trace = Trace::parse(Path::new("t"), text.as_bytes()).unwrap();
-        let all: Vec<_> = records(&trace, Failed::Try).collect();
+        let all: Vec<_> = records(&trace, Extent::Whole).collect();
         assert_eq!(all.len(), 6);
         assert_eq!(all[0], [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, b'a', 0]);
         assert_eq!(all[1][12..], [2, 0, b'u', 0]);
@@ -225,34 +252,65 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_is_for_what_its_stream_had_been_given() {
+        let text = "# npualloc-trace v1\na 0 9 1\na 1 9 0\nf 0\nw 1 2\nm x\nw 1 4\nw 0 0\n";
+        let trace = Trace::parse(Path::new("t"), text.as_bytes()).unwrap();
+        let kinds = |extent| -> Vec<(u8, u64, u32, u16)> {
+            let number = |record: [u8; 16]| {
+                let bytes = u64::from_le_bytes(record[..8].try_into().unwrap());
+                let id = u32::from_le_bytes(record[8..12].try_into().unwrap());
+                let stream = u16::from_le_bytes(record[12..14].try_into().unwrap());
+                (record[14], bytes, id, stream)
+            };
+            records(&trace, extent).map(number).collect()
+        };
+        assert_eq!(
+            kinds(Extent::Whole),
+            [
+                (b'a', 9, 0, 1),
+                (b'r', 2, 0, 1),
+                (b'a', 9, 1, 0),
+                (b'f', 0, 0, 0),
+                (b'w', 0, 0, 0),
+                (b'w', 0, 0, 0),
+                (b'r', 1, 1, 0),
+                (b'w', 0, 1, 0),
+            ]
+        );
+        let served = kinds(Extent::Served);
+        assert!(served.iter().all(|(kind, ..)| b"af".contains(kind)));
+        assert_eq!(served.len(), 3);
+    }
+
+    #[test]
     fn a_failed_request_is_tried_unless_the_program_ended_with_it() {
         let failed = |id| format!("m out of memory: 9 bytes\na {id} 9 1\nf {id}\n");
         let head = "# npualloc-trace v1\na 0 5 0\n";
-        let kinds = |text: String, failed: Failed| -> Vec<(u8, u32)> {
+        let kinds = |text: String, extent: Extent| -> Vec<(u8, u32)> {
             let trace = Trace::parse(Path::new("t"), text.as_bytes()).unwrap();
             let id = |record: &[u8; 16]| u32::from_le_bytes(record[8..12].try_into().unwrap());
-            records(&trace, failed)
+            records(&trace, extent)
                 .map(|record| (record[14], id(&record)))
                 .collect()
         };
         assert_eq!(
             kinds(
                 format!("{head}{}a 2 1 0\nf 2\nf 0\n", failed(1)),
-                Failed::Try
+                Extent::Whole
             ),
             [(b'a', 0), (b't', 1), (b'a', 2), (b'f', 2), (b'f', 0)]
         );
         assert_eq!(
             kinds(
                 format!("{head}{}{}f 0\n", failed(1), failed(2)),
-                Failed::Try
+                Extent::Whole
             ),
             [(b'a', 0), (b't', 1), (b'a', 2), (b'f', 2), (b'f', 0)]
         );
         assert_eq!(
             kinds(
                 format!("{head}{}a 2 1 0\n{}f 0\n", failed(1), failed(3)),
-                Failed::LeaveOut
+                Extent::Served
             ),
             [(b'a', 0), (b'a', 2), (b'f', 0)]
         );

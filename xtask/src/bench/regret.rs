@@ -14,7 +14,7 @@ use npualloc_replay::packing::{conflict, lower_bound, pack};
 use npualloc_replay::trace::Trace;
 use serde::Serialize;
 
-use super::input::{Failed, Input};
+use super::input::{Extent, Input};
 use super::replay::configuration::Configuration;
 use super::replay::measure::{Servers, measure};
 use super::replay::report::At;
@@ -93,7 +93,7 @@ pub fn main(arguments: &RegretArgs) -> Result<ExitCode> {
         Ok((case.name.clone(), trace))
     });
     let traces = traces.collect::<Result<_>>()?;
-    let inputs = Input::write_all(traces, launcher.scratch(), Failed::Try)?;
+    let inputs = Input::write_all(traces, launcher.scratch(), Extent::Whole)?;
     let configurations = chosen(&arguments.configurations);
     let tasks: Vec<(usize, Configuration)> = (0..rows.len())
         .flat_map(|row| configurations.iter().map(move |one| (row, *one)))

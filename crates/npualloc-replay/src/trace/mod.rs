@@ -24,6 +24,7 @@ mod parser;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -256,6 +257,18 @@ impl Trace {
     pub fn fatal(&self) -> Option<u32> {
         let last = self.failed.last().copied();
         last.filter(|block| block + 1 == self.blocks)
+    }
+
+    /// What [`Event::WaitStream`]s are for: each time, what a stream had been given before an event. By that event's
+    /// position and the stream, how often.
+    pub fn waited_for(&self) -> BTreeMap<(usize, u32), usize> {
+        let mut waits = BTreeMap::new();
+        for (at, event) in self.events.iter().enumerate() {
+            if let Event::WaitStream { stream, back } = *event {
+                *waits.entry((at - back as usize, stream)).or_default() += 1;
+            }
+        }
+        waits
     }
 }
 

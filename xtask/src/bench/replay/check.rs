@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use npualloc_replay::trace::Trace;
 
-use super::super::input::{self, Failed, Input};
+use super::super::input::{self, Extent, Input};
 use super::configuration::Configuration;
 use super::measure::{self, Plan};
 use super::report::{Report, Run, TraceReport};
@@ -15,6 +15,9 @@ use crate::env::Project;
 use crate::python::Python;
 
 const MIB: u64 = 1 << 20;
+
+/// Adds what is wrong with a trace's figures.
+type Known = fn(&TraceReport, &mut Vec<String>);
 
 /// Four blocks of 64 MiB, all freed; then one of 256 MiB. The stock allocator pads each by 32 bytes and
 /// takes whole multiples of 2 MiB from the driver: 66 MiB and 258 MiB.
@@ -28,6 +31,16 @@ const CAUGHT: &str = "# npualloc-trace v1\n# capacity 1073741824\na 0 67108864 0
     m out of memory: 134217728 bytes\na 2 134217728 0\nf 2\n\
     a 3 67108864 0\nf 3\nf 0\n";
 
+/// A block that another stream works on for some time when it is freed. The host waits for that stream, and asks for as
+/// much again.
+fn waited() -> String {
+    let work = "u 0 1\n".repeat(100);
+    format!(
+        "# npualloc-trace v1\n# capacity 1073741824\n\
+         a 0 67108864 0\n{work}f 0\nw 1 0\na 1 67108864 0\nf 1\n"
+    )
+}
+
 /// Blocks that come and go, then the largest: one event more than whole samples of the timeline hold.
 fn tail() -> String {
     let pairs: String = (0..400)
@@ -36,7 +49,7 @@ fn tail() -> String {
     format!("# npualloc-trace v1\n# capacity 1073741824\n{pairs}a 400 67108864 0\n")
 }
 
-/// Replays four small traces in every configuration and returns what to say of it, and what is wrong.
+/// Replays small traces in every configuration and returns what to say of it, and what is wrong.
 ///
 /// # Errors
 /// When something can't be built or a replay fails.
@@ -57,8 +70,12 @@ pub fn check(project: &Project, python: &Python) -> Result<(String, Vec<String>)
             "tail".to_owned(),
             Trace::parse(Path::new("tail"), tail().as_bytes())?,
         ),
+        (
+            "waited".to_owned(),
+            Trace::parse(Path::new("waited"), waited().as_bytes())?,
+        ),
     ];
-    let inputs = Input::write_all(traces, launcher.scratch(), Failed::Try)?;
+    let inputs = Input::write_all(traces, launcher.scratch(), Extent::Whole)?;
     let plan = Plan {
         configurations: Configuration::ALL.to_vec(),
         search: true,
@@ -79,9 +96,11 @@ pub fn check(project: &Project, python: &Python) -> Result<(String, Vec<String>)
         let path = directory.join(format!("replay-{}.svg", trace.name));
         shown(trace, path, &mut wrong)?;
     }
-    match report.traces.iter().find(|trace| trace.name == "exact") {
-        Some(trace) => exact(trace, &mut wrong),
-        None => wrong.push("the trace \"exact\" is not in the report".to_owned()),
+    for (name, known) in [("exact", exact as Known), ("waited", waited_once)] {
+        match report.traces.iter().find(|trace| trace.name == name) {
+            Some(trace) => known(trace, &mut wrong),
+            None => wrong.push(format!("the trace \"{name}\" is not in the report")),
+        }
     }
     if report.hazards() > 0 {
         wrong.push(format!("{} hazards", report.hazards()));
@@ -150,6 +169,20 @@ fn general(trace: &TraceReport, wrong: &mut Vec<String>) {
                 tight.reference.name()
             ));
         }
+    }
+}
+
+/// What is known of the trace `waited`: the block serves again, and the wait is not the allocator's.
+fn waited_once(trace: &TraceReport, wrong: &mut Vec<String>) {
+    let Some(stock) = trace.configurations.get(&Configuration::StockDefault) else {
+        return;
+    };
+    let run = &stock.ample;
+    let (found, expected) = ((run.peak_reserved, run.waits), (66 * MIB, 0));
+    if found != expected {
+        wrong.push(format!(
+            "waited: (bytes reserved, waits) {found:?}, not {expected:?}"
+        ));
     }
 }
 

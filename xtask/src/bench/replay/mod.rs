@@ -29,7 +29,7 @@ pub mod server;
 mod summary;
 mod table;
 
-use super::input::{self, Failed, Input};
+use super::input::{self, Extent, Input};
 use configuration::Configuration;
 use measure::Plan;
 use server::Launcher;
@@ -127,7 +127,7 @@ pub fn main(arguments: &ReplayArgs) -> Result<ExitCode> {
     let python = Python::find(&project, &arguments.common.interpreter)?;
     let mut launcher = prepare(&project, &python, &directory)?;
     launcher.task_queue = arguments.task_queue;
-    let inputs = Input::write_all(traces, launcher.scratch(), Failed::Try)?;
+    let inputs = Input::write_all(traces, launcher.scratch(), Extent::Whole)?;
     let plan = Plan {
         configurations: chosen(&arguments.configurations),
         search: !arguments.no_search,
