@@ -179,9 +179,6 @@ impl TestArgs {
                     "--torch has no effect on `test docs`, which tests the wheel with each version it is for"
                 )
             }
-            Some(Suite::Docs) if !self.rest.is_empty() => {
-                bail!("`test docs` has no runner to hand arguments to")
-            }
             _ => Ok(()),
         }
     }

@@ -243,7 +243,7 @@ fn documents(
     all: bool,
     summary: &mut Summary,
 ) -> Result<()> {
-    if !arguments.rest.is_empty() {
+    if !all && !arguments.rest.is_empty() {
         return Ok(());
     }
     let python = Python::managed(project, &Torch::default())?;
@@ -253,17 +253,20 @@ fn documents(
         return Ok(());
     };
     let own = env::current_exe().context("find this program")?;
+    let named = named(&project.root, &arguments.rest);
     let mut pytest = python.command();
     let directory = sim.lib_dir.clone();
     Device::Simulated(sim).prepare(&mut pytest, &Knobs::default());
     pytest
         .current_dir(&project.root)
         .args(["-m", "pytest", "-ra", "-p", "no:cacheprovider"])
-        .args(["tests/docs", "--xtask"])
+        .args(named.is_empty().then_some("tests/docs"))
+        .arg("--xtask")
         .arg(own)
         .arg("--sim")
         .arg(directory)
         .args(all.then_some("--every-page"))
+        .args(&arguments.rest)
         .env("CARGO", Project::cargo())
         .env("CARGO_TARGET_DIR", &project.target)
         .env("PYTHONDONTWRITEBYTECODE", "1");

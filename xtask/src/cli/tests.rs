@@ -24,7 +24,7 @@ fn versions_are_refused_where_they_have_no_effect() {
         assert!(error.unwrap_err().to_string().contains("--torch"));
         assert!(test_args(&[suite]).check().is_ok());
     }
-    assert!(test_args(&["docs", "--", "-k", "x"]).check().is_err());
+    assert!(test_args(&["docs", "--", "-k", "x"]).check().is_ok());
     for words in [&["cpp"][..], &["python"], &[]] {
         let both = [words, &["--torch", "2.13.0,2.14.0"]].concat();
         assert!(test_args(&both).check().is_ok());
