@@ -76,9 +76,6 @@ impl BlockCounters {
         } else {
             (Lane::Allocation, Lane::Waiting)
         };
-        if !self.has_waited {
-            return self.parts(lane);
-        }
         let (live, waiting) = (self.pools(lane), self.pools(waiting));
         let current = live.current.plus(waiting.current);
         let noted = self.active_peak.map(|peaks| peaks[usize::from(bytes)]);

@@ -8,28 +8,27 @@ use crate::trace::Trace;
 /// What the trace waits for, by the event before which its stream is to be marked.
 #[derive(Debug)]
 pub struct Marks {
-    /// (event, stream), the next one last.
-    ahead: Vec<(usize, u32)>,
+    /// Ahead, by event and stream: how often each is waited for.
+    ahead: BTreeMap<(usize, u32), usize>,
     /// Marks on the device, and how often each is waited for yet.
     made: HashMap<(usize, u32), (u64, usize)>,
-    waits: BTreeMap<(usize, u32), usize>,
 }
 
 impl Marks {
     /// Those of a trace.
     pub fn new(trace: &Trace) -> Self {
-        let waits = trace.waited_for();
         Self {
-            ahead: waits.keys().rev().copied().collect(),
+            ahead: trace.waited_for(),
             made: HashMap::new(),
-            waits,
         }
     }
 
     /// The event `at` is next.
     pub fn before(&mut self, at: usize, device: &SimDevice) {
-        while let Some(place) = self.ahead.pop_if(|(when, _)| *when <= at) {
-            let waits = self.waits.remove(&place).unwrap_or(0);
+        while let Some(next) = self.ahead.first_entry()
+            && next.key().0 <= at
+        {
+            let (place, waits) = next.remove_entry();
             self.made.insert(place, (device.mark(place.1), waits));
         }
     }
