@@ -115,31 +115,37 @@ fn empty_cache_returns_idle_segments_and_waits_for_events() {
 #[test]
 fn large_segments_grow_with_what_is_held_in_pieces_unless_told_otherwise() {
     use npualloc::config::SkippedRungs;
-    // What a request of 30 MiB makes the device hold more, when of 210 blocks of 20 MiB every `nth` is free.
-    let grown = |skipped: &str, config: &str, nth: usize| {
+    // What a request of 30 MiB makes the device hold more, when 310 segments of 20 MiB have two blocks each, of which
+    // those are free that `free` is true of, numbered through.
+    let grown = |skipped: &str, config: &str, free: fn(usize) -> bool| {
         let driver = Arc::new(FakeDriver::new(8 * GIB));
         let mut settings = Settings::parse(config).expect("valid");
         settings.skipped_rungs =
             SkippedRungs::from_environment(|_| Some(skipped.to_owned())).expect("known");
         let device =
             DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 0).expect("device");
-        let blocks: Vec<_> = (0..210)
-            .map(|_| device.allocate(20 * MIB, S0).expect("room"))
+        let blocks: Vec<_> = (0..620)
+            .map(|_| device.allocate(9 * MIB + MIB / 2, S0).expect("room"))
             .collect();
-        assert_eq!(driver.held(0), (210, 4200 * MIB));
-        for addr in blocks.iter().step_by(nth) {
-            device.deallocate(*addr);
+        assert_eq!(driver.held(0), (310, 6200 * MIB));
+        for (number, addr) in blocks.into_iter().enumerate() {
+            if free(number) {
+                device.deallocate(addr);
+            }
         }
         device.allocate(30 * MIB, S0).expect("room");
         device.check_consistency().expect("consistent");
-        driver.held(0).1 - 4200 * MIB
+        driver.held(0).1 - 6200 * MIB
     };
-    // 1/14 of 4,200 MiB is 300.
-    assert_eq!(grown("", "", 10), 300 * MIB);
-    // Not much is free: 40 MiB.
-    assert_eq!(grown("", "", 105), 30 * MIB);
-    assert_eq!(grown("ample_segments", "", 10), 30 * MIB);
-    assert_eq!(grown("", "max_split_size_mb:256", 10), 30 * MIB);
+    // 1/14 of 6,200 MiB is 442: room for 14 times 30. Three quarters of that are 315, and 62 blocks have 589.
+    let one_in_ten = |number| number % 10 == 0;
+    assert_eq!(grown("", "", one_in_ten), 420 * MIB);
+    // 31 blocks have 295.
+    assert_eq!(grown("", "", |number| number % 20 == 0), 30 * MIB);
+    // Segments idle as a whole have 1,240, but are in no pieces.
+    assert_eq!(grown("", "", |number| number / 2 % 5 == 0), 30 * MIB);
+    assert_eq!(grown("ample_segments", "", one_in_ten), 30 * MIB);
+    assert_eq!(grown("", "max_split_size_mb:256", one_in_ten), 30 * MIB);
 }
 
 #[test]
