@@ -129,7 +129,7 @@ pub fn replay_observed(
     let mut marks = Marks::new(trace);
     let mut outcome = Outcome::default();
     let mut failed = trace.failed.iter().copied().peekable();
-    let fatal = trace.fatal();
+    let (fatal, end) = (trace.fatal(), trace.end_of_work());
     let mut watermark = 0;
     observer.begin(&allocator);
     let begin = Instant::now();
@@ -195,6 +195,7 @@ pub fn replay_observed(
             Event::SyncStream { stream } => device.sync_stream(stream),
             Event::SyncDevice => device.sync_device(),
             Event::WaitStream { stream, back } => marks.wait(at - back as usize, stream, &device),
+            Event::EmptyCache if at >= end => {}
             Event::EmptyCache => allocator.empty_cache(MempoolId::DEFAULT)?,
             Event::ReleasePool { pool } => pools.release(&allocator, pool)?,
             Event::Mark { .. } => {}

@@ -54,6 +54,15 @@ fn memory_of_a_pool_is_given_back_once_it_has_no_user() {
 }
 
 #[test]
+fn what_is_emptied_as_the_program_ends_is_no_call_of_its_work() {
+    let pair = "a 0 33554432 0\nf 0\ns *\n";
+    let calls = |lines: &str| run(lines, 1 << 30).memory_calls;
+    assert_eq!(calls(&format!("{pair}e\n")), calls(pair));
+    let again = "a 1 33554432 0\nf 1\n";
+    assert!(calls(&format!("{pair}e\n{again}")) > calls(&format!("{pair}{again}")));
+}
+
+#[test]
 fn the_message_names_the_pool_as_the_program_does() {
     let lines = format!("p 0 7\na 0 {} 0 0 1\na 1 {} 0\n", 40 * MIB, 100 * MIB);
     let message = run(&lines, 100 * MIB).message.expect("out of memory");

@@ -148,9 +148,9 @@ impl Input {
     }
 }
 
-/// The events that the other side knows; markers are left out. A failed request that is tried and that the program
-/// caught is one event, with its free; a wait for what a stream had been given is two: where it had been given that, and
-/// the wait.
+/// The events that the other side knows; markers are left out, and what is emptied as the program ends. A failed
+/// request that is tried and that the program caught is one event, with its free; a wait for what a stream had been given
+/// is two: where it had been given that, and the wait.
 fn records(trace: &Trace, extent: Extent) -> impl Iterator<Item = [u8; 16]> {
     let waits = match extent {
         Extent::Whole => trace.waited_for(),
@@ -186,6 +186,7 @@ fn event_records(
     let failed = trace.failed.iter().copied();
     let mut failed = failed.filter(move |block| Some(*block) != fatal).peekable();
     let mut freed = None;
+    let end = trace.end_of_work();
     trace.events.iter().enumerate().map(move |(at, event)| {
         Some(match *event {
             // The other side has no private pools: all come from the default one.
@@ -204,6 +205,7 @@ fn event_records(
             Event::Use { block, stream } => record(0, block, stream, b'u'),
             Event::SyncStream { stream } => record(0, 0, stream, b's'),
             Event::SyncDevice => record(0, 0, EVERY_STREAM.into(), b's'),
+            Event::EmptyCache if at >= end => return None,
             Event::EmptyCache => record(0, 0, 0, b'e'),
             Event::WaitStream { stream, back } => {
                 let number = waits.get(&(at - back as usize, stream))?;
@@ -241,14 +243,16 @@ mod tests {
 
     #[test]
     fn events_have_the_layout_of_the_other_side() {
-        let text = "# npualloc-trace v1\nm x\na 0 258 1\nu 0 2\nf 0\ns *\ns 1\ne\n";
+        let text =
+            "# npualloc-trace v1\nm x\na 0 258 1\nu 0 2\nf 0\ns *\ns 1\ne\na 1 1 0\nf 1\ne\n";
         let trace = Trace::parse(Path::new("t"), text.as_bytes()).unwrap();
         let all: Vec<_> = records(&trace, Extent::Whole).collect();
-        assert_eq!(all.len(), 6);
+        assert_eq!(all.len(), 8, "nothing of what the end empties");
         assert_eq!(all[0], [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, b'a', 0]);
         assert_eq!(all[1][12..], [2, 0, b'u', 0]);
         assert_eq!(all[3][12..], [0xFF, 0xFF, b's', 0]);
         assert_eq!(all[4][12..], [1, 0, b's', 0]);
+        assert_eq!(all[5][12..], [0, 0, b'e', 0]);
     }
 
     #[test]

@@ -259,6 +259,14 @@ impl Trace {
         last.filter(|block| block + 1 == self.blocks)
     }
 
+    /// How many events there are up to the last allocation. A cache emptied after that is emptied because the program
+    /// ends, as torch_npu does: a replay leaves it out, since no program waits for the driver calls it takes.
+    pub fn end_of_work(&self) -> usize {
+        let is_alloc = |event: &Event| matches!(event, Event::Alloc { .. });
+        let last = self.events.iter().rposition(is_alloc);
+        last.map_or(0, |last| last + 1)
+    }
+
     /// What [`Event::WaitStream`]s are for: each time, what a stream had been given before an event. By that event's
     /// position and the stream, how often.
     pub fn waited_for(&self) -> BTreeMap<(usize, u32), usize> {

@@ -26,6 +26,16 @@ fn reads_every_kind_of_line() {
 }
 
 #[test]
+fn work_ends_with_the_last_allocation() {
+    let end = |lines: &str| {
+        let trace = parse(&format!("# npualloc-trace v1\n{lines}"));
+        trace.expect("a good trace").end_of_work()
+    };
+    assert_eq!(end("s 0\ne\n"), 0);
+    assert_eq!(end("a 0 1 0\ne\na 1 1 0\nf 0\nf 1\ns *\ne\n"), 3);
+}
+
+#[test]
 fn stacks_are_those_of_their_allocations() {
     let trace = parse(
         "# npualloc-trace v1\na 0 1 0\nk inner a.py:1\touter b.py:2\na 1 1 0 1\na 2 1 0 0\na 3 1 0\n",
