@@ -115,19 +115,20 @@ fn empty_cache_returns_idle_segments_and_waits_for_events() {
 #[test]
 fn large_segments_grow_with_what_is_held_in_pieces_unless_told_otherwise() {
     use npualloc::config::SkippedRungs;
-    // What a request of 30 MiB makes the device hold more, when 310 segments of 20 MiB have two blocks each, of which
+    // What a request of 30 MiB makes the device hold more, when so many segments of 20 MiB have two blocks each, of which
     // those are free that `free` is true of, numbered through.
-    let grown = |skipped: &str, config: &str, free: fn(usize) -> bool| {
+    let grown_from = |segments: usize, skipped: &str, config: &str, free: fn(usize) -> bool| {
         let driver = Arc::new(FakeDriver::new(8 * GIB));
         let mut settings = Settings::parse(config).expect("valid");
         settings.skipped_rungs =
             SkippedRungs::from_environment(|_| Some(skipped.to_owned())).expect("known");
         let device =
             DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 0).expect("device");
-        let blocks: Vec<_> = (0..620)
+        let blocks: Vec<_> = (0..2 * segments)
             .map(|_| device.allocate(9 * MIB + MIB / 2, S0).expect("room"))
             .collect();
-        assert_eq!(driver.held(0), (310, 6200 * MIB));
+        let before = 20 * MIB * segments;
+        assert_eq!(driver.held(0), (segments, before));
         for (number, addr) in blocks.into_iter().enumerate() {
             if free(number) {
                 device.deallocate(addr);
@@ -135,11 +136,14 @@ fn large_segments_grow_with_what_is_held_in_pieces_unless_told_otherwise() {
         }
         device.allocate(30 * MIB, S0).expect("room");
         device.check_consistency().expect("consistent");
-        driver.held(0).1 - 6200 * MIB
+        driver.held(0).1 - before
     };
+    let grown = |skipped, config, free| grown_from(310, skipped, config, free);
     // 1/14 of 6,200 MiB is 442: room for 14 times 30. Three quarters of that are 315, and 62 blocks have 589.
     let one_in_ten = |number| number % 10 == 0;
     assert_eq!(grown("", "", one_in_ten), 420 * MIB);
+    // 6,140 MiB are less than 6 GiB.
+    assert_eq!(grown_from(307, "", "", one_in_ten), 30 * MIB);
     // 31 blocks have 295.
     assert_eq!(grown("", "", |number| number % 20 == 0), 30 * MIB);
     // Segments idle as a whole have 1,240, but are in no pieces.
