@@ -3,7 +3,8 @@
 //! Merging a block with its neighbours, and splitting it off again for the next request, changes the index of free
 //! blocks four times; keeping it changes one cache line besides its own. What that costs is memory: requests of other
 //! sizes split what merging would have spared. So only sizes that are asked for again and again are kept, up to a
-//! limit of bytes, and a size that is not asked for any more is given up.
+//! limit of bytes, and a size that is not asked for any more is given up. Nor are blocks that would take much of that limit
+//! alone.
 //!
 //! Sizes lie in sets of four, as lines do in a processor's cache. The blocks of a size are linked through
 //! [`Block::free_next`](super::arena::Block::free_next), which has no other use while they are in no index.
@@ -36,6 +37,8 @@ pub struct Limits {
     pub small: usize,
     /// Bytes up to which larger ones are; 0: nothing is kept.
     pub large: usize,
+    /// Bytes that a block has at the most which is kept.
+    pub largest: usize,
     /// Whether requests up to [`MOST_STEPPED`] get blocks of few sizes: see [`kept_size`].
     pub steps: bool,
 }
@@ -52,6 +55,8 @@ pub struct QuickLists {
     bytes: [usize; 2],
     /// Bytes up to which blocks of either kind are kept.
     most: [usize; 2],
+    /// See [`Limits::largest`].
+    largest: usize,
     /// See [`Limits::steps`].
     steps: bool,
 }
@@ -64,6 +69,7 @@ impl Default for QuickLists {
             len: 0,
             bytes: [0; 2],
             most: [0; 2],
+            largest: 0,
             steps: false,
         }
     }
@@ -74,7 +80,7 @@ impl Default for QuickLists {
 pub enum Keep {
     /// It is kept.
     Kept,
-    /// Its size is not asked for often enough, or as many of it are kept as may be.
+    /// Its size is not asked for often enough, as many of it are kept as may be, or it is too large.
     Unwanted,
     /// As many bytes are kept as may be.
     Full,
@@ -123,7 +129,7 @@ impl QuickLists {
     /// So much is kept from now on. Blocks that are kept already stay.
     pub fn limit(&mut self, limits: Limits) {
         self.most = [limits.small, limits.large];
-        self.steps = limits.steps;
+        (self.largest, self.steps) = (limits.largest, limits.steps);
     }
 
     /// Bytes up to which blocks of either kind are kept.
@@ -229,7 +235,7 @@ impl QuickLists {
         let Some(way) = set.way_of(key) else {
             return Keep::Unwanted;
         };
-        if set.asked[way] < LEAST_ASKED || set.count[way] >= ROOM {
+        if set.asked[way] < LEAST_ASKED || set.count[way] >= ROOM || size > self.largest {
             return Keep::Unwanted;
         }
         let kind = kind_of(size);

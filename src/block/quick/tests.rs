@@ -12,6 +12,7 @@ fn limit(quick: &mut QuickLists, bytes: usize) {
     quick.limit(Limits {
         small: bytes,
         large: bytes,
+        largest: usize::MAX,
         steps: false,
     });
 }
@@ -130,6 +131,7 @@ fn small_and_large_blocks_have_limits_of_their_own() {
     quick.limit(Limits {
         small: MOST_STEPPED,
         large: LARGE,
+        largest: LARGE,
         steps: true,
     });
     for size in [MOST_STEPPED, LARGE] {
@@ -154,11 +156,28 @@ fn blocks_have_few_sizes_only_where_that_is_wanted() {
     quick.limit(Limits {
         small: 1,
         large: 1,
+        largest: 1,
         steps: true,
     });
     assert_eq!(quick.size_of_block(69 << 10), 72 << 10);
     limit(&mut quick, usize::MAX);
     assert_eq!(quick.size_of_block(69 << 10), 69 << 10);
+}
+
+#[test]
+fn a_block_larger_than_the_largest_is_not_kept() {
+    const LARGE: usize = 64 << 20;
+    for (largest, outcome) in [(LARGE, Keep::Kept), (LARGE - 512, Keep::Unwanted)] {
+        let (mut quick, mut arena) = asked(LARGE);
+        quick.limit(Limits {
+            small: usize::MAX,
+            large: usize::MAX,
+            largest,
+            steps: false,
+        });
+        let id = block(&mut arena, LARGE);
+        assert_eq!(quick.keep(&mut arena, LIST, LARGE, id), outcome);
+    }
 }
 
 #[test]

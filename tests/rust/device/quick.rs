@@ -25,9 +25,14 @@ fn by_default(capacity: usize) -> (Arc<FakeDriver>, DeviceAllocator) {
 const A: usize = 5 * MIB - 32;
 const B: usize = 6 * MIB - 32;
 
-/// Three blocks side by side of sizes A, B and A, which were asked for a few times; the first two were freed. What else
-/// is live is much more.
+/// See [`two_freed_of`].
 fn two_freed(device: &DeviceAllocator) -> [usize; 3] {
+    two_freed_of(device, [A, B])
+}
+
+/// Three blocks side by side of two sizes, the first and the last of the same, which were asked for a few times; the first
+/// two were freed. What else is live is much more.
+fn two_freed_of(device: &DeviceAllocator, [a, b]: [usize; 2]) -> [usize; 3] {
     for _ in 0..8 {
         device.allocate(64 * MIB, S0).expect("fits");
     }
@@ -37,9 +42,9 @@ fn two_freed(device: &DeviceAllocator) -> [usize; 3] {
         at.iter().rev().for_each(|addr| {
             device.deallocate(*addr);
         });
-        at = [A, B, A].map(|bytes| device.allocate(bytes, S0).expect("fits"));
+        at = [a, b, a].map(|bytes| device.allocate(bytes, S0).expect("fits"));
     }
-    assert_eq!([at[1], at[2]], [at[0] + A + 32, at[0] + A + B + 64]);
+    assert_eq!([at[1], at[2]], [at[0] + a + 32, at[0] + a + b + 64]);
     assert!(device.deallocate(at[0]) && device.deallocate(at[1]));
     // Another free, so that theirs are finished.
     assert!(device.deallocate(small));
@@ -211,6 +216,23 @@ fn blocks_are_exact_where_what_is_beyond_would_be_more_than_next_to_nothing() {
         device.allocate(4096, S0).expect("fits");
         let expected = if exact { 70_144 } else { 72 << 10 };
         assert_eq!(distance(&device, 70_000), expected, "{blocks} blocks");
+    }
+}
+
+#[test]
+fn a_block_that_takes_much_of_what_may_be_kept_is_merged() {
+    // An eighth of some 5 GiB may be kept, and a tenth of that in one block.
+    for (mib, kept) in [(32, true), (96, false)] {
+        let (_, device) = by_default(64 * GIB);
+        for _ in 0..4 {
+            device.allocate(GIB, S0).expect("fits");
+        }
+        let sizes = [mib * MIB - 32, (mib + 1) * MIB - 32];
+        let at = two_freed_of(&device, sizes);
+        let second = device.allocate(sizes[1], S0).expect("fits");
+        // Merged with the first, it is split at its front.
+        assert_eq!(second, at[usize::from(kept)], "{mib} MiB");
+        device.check_consistency().expect("consistent");
     }
 }
 
