@@ -3,8 +3,8 @@
 //! Merging a block with its neighbours, and splitting it off again for the next request, changes the index of free
 //! blocks four times; keeping it changes one cache line besides its own. What that costs is memory: requests of other
 //! sizes split what merging would have spared. So only sizes that are asked for again and again are kept, up to a
-//! limit of bytes, and a size that is not asked for any more is given up. Nor are blocks that would take much of that limit
-//! alone.
+//! limit of bytes, and a size that is not asked for any more is given up. A block that would take much of that limit
+//! alone is not kept.
 //!
 //! Sizes lie in sets of four, as lines do in a processor's cache. The blocks of a size are linked through
 //! [`Block::free_next`](super::arena::Block::free_next), which has no other use while they are in no index.
@@ -37,7 +37,7 @@ pub struct Limits {
     pub small: usize,
     /// Bytes up to which larger ones are; 0: nothing is kept.
     pub large: usize,
-    /// Bytes that a block has at the most which is kept.
+    /// Bytes that a block which is kept has at the most.
     pub largest: usize,
     /// Whether requests up to [`MOST_STEPPED`] get blocks of few sizes: see [`kept_size`].
     pub steps: bool,
@@ -208,7 +208,7 @@ impl QuickLists {
             .flatten()
     }
 
-    /// Whether freed blocks of a list and size are kept, as far as there is room.
+    /// Whether freed blocks of a list and size are kept, as far as there is room and they are not too large.
     #[inline(always)]
     pub fn wants(&self, list: ListId, size: usize) -> bool {
         if !self.is_on() {

@@ -25,14 +25,9 @@ fn by_default(capacity: usize) -> (Arc<FakeDriver>, DeviceAllocator) {
 const A: usize = 5 * MIB - 32;
 const B: usize = 6 * MIB - 32;
 
-/// See [`two_freed_of`].
-fn two_freed(device: &DeviceAllocator) -> [usize; 3] {
-    two_freed_of(device, [A, B])
-}
-
 /// Three blocks side by side of two sizes, the first and the last of the same, which were asked for a few times; the first
 /// two were freed. What else is live is much more.
-fn two_freed_of(device: &DeviceAllocator, [a, b]: [usize; 2]) -> [usize; 3] {
+fn two_freed(device: &DeviceAllocator, [a, b]: [usize; 2]) -> [usize; 3] {
     for _ in 0..8 {
         device.allocate(64 * MIB, S0).expect("fits");
     }
@@ -54,7 +49,7 @@ fn two_freed_of(device: &DeviceAllocator, [a, b]: [usize; 2]) -> [usize; 3] {
 #[test]
 fn a_block_that_is_kept_is_handed_out_as_it_lies() {
     let (_, device) = by_default(4 * GIB);
-    let at = two_freed(&device);
+    let at = two_freed(&device, [A, B]);
     // Merged with the first, it would be split at its front.
     assert_eq!(device.allocate(B, S0).expect("fits"), at[1]);
     assert_eq!(device.allocate(A, S0).expect("fits"), at[0]);
@@ -64,7 +59,7 @@ fn a_block_that_is_kept_is_handed_out_as_it_lies() {
 #[test]
 fn whoever_looks_sees_blocks_merged() {
     let (_, device) = by_default(4 * GIB);
-    let at = two_freed(&device);
+    let at = two_freed(&device, [A, B]);
     assert_eq!(device.describe_block(at[0]), None);
     let mut seen = Vec::new();
     for segment in device.snapshot(MempoolId::DEFAULT) {
@@ -85,7 +80,7 @@ fn whoever_looks_sees_blocks_merged() {
 #[test]
 fn a_block_that_is_kept_is_not_freed_again_and_no_stream_uses_it() {
     let (_, device) = by_default(4 * GIB);
-    let at = two_freed(&device);
+    let at = two_freed(&device, [A, B]);
     for addr in &at[..2] {
         assert!(!device.deallocate(*addr));
         assert!(!device.record_stream(*addr, SIDE));
@@ -98,7 +93,7 @@ fn a_block_that_is_kept_is_not_freed_again_and_no_stream_uses_it() {
 #[test]
 fn memory_is_not_asked_for_while_blocks_that_are_kept_would_do() {
     let (driver, device) = by_default(4 * GIB);
-    let at = two_freed(&device);
+    let at = two_freed(&device, [A, B]);
     let mapped = driver.mapped_bytes(0);
     // What is free besides is used up first; the last one needs new memory.
     let mut got = Vec::new();
@@ -118,7 +113,7 @@ fn nothing_is_kept_where_virtual_segments_were_asked_for_memory_is_short_or_it_i
         (4 * GIB, "", "kept_blocks"),
     ] {
         let device = device_skipping(capacity, config, skipped);
-        let at = two_freed(&device);
+        let at = two_freed(&device, [A, B]);
         let found = device.allocate(B, S0).expect("fits");
         assert_ne!(found, at[1], "{capacity} {config} {skipped}: not as it lay");
         device.check_consistency().expect("consistent");
@@ -161,7 +156,7 @@ fn what_is_not_asked_for_any_more_makes_room_for_what_is() {
 fn a_block_that_is_kept_serves_no_request_that_is_far_too_large() {
     for bits in 48..60 {
         let (_, device) = by_default(4 * GIB);
-        two_freed(&device);
+        two_freed(&device, [A, B]);
         let found = device.allocate((1 << bits) + A, S0);
         assert!(found.is_err(), "2^{bits} bytes and {A}: {found:x?}");
         device.check_consistency().expect("consistent");
@@ -221,17 +216,17 @@ fn blocks_are_exact_where_what_is_beyond_would_be_more_than_next_to_nothing() {
 
 #[test]
 fn a_block_that_takes_much_of_what_may_be_kept_is_merged() {
-    // An eighth of some 5 GiB may be kept, and a tenth of that in one block.
-    for (mib, kept) in [(32, true), (96, false)] {
+    // An eighth of what is held may be kept, and a tenth of that in one block, but 64 MiB in any case.
+    for (gib, mib, kept) in [(0, 32, true), (4, 96, false), (16, 96, true)] {
         let (_, device) = by_default(64 * GIB);
-        for _ in 0..4 {
+        for _ in 0..gib {
             device.allocate(GIB, S0).expect("fits");
         }
         let sizes = [mib * MIB - 32, (mib + 1) * MIB - 32];
-        let at = two_freed_of(&device, sizes);
+        let at = two_freed(&device, sizes);
         let second = device.allocate(sizes[1], S0).expect("fits");
         // Merged with the first, it is split at its front.
-        assert_eq!(second, at[usize::from(kept)], "{mib} MiB");
+        assert_eq!(second, at[usize::from(kept)], "{mib} MiB beside {gib} GiB");
         device.check_consistency().expect("consistent");
     }
 }
