@@ -1,4 +1,6 @@
 // Allocating and freeing on one thread.
+#include <bit>
+
 #include "bench.h"
 
 namespace bench {
@@ -7,12 +9,13 @@ std::vector<Request> draw(std::size_t slots, std::uint64_t largest, double skew,
                           std::uint32_t seed) {
   // More than any processor predicts.
   constexpr std::size_t kRequests = 1 << 16;
-  // So that two in a hundred blocks stay as they are when all requests are repeated, not a third.
+  // So that at most two in a hundred blocks stay as they are when all requests are repeated, not a
+  // third.
   constexpr std::size_t kRequestsOfSlot = 4;
   std::mt19937_64 random(seed);
   std::uniform_real_distribution<double> unit(0, 1);
   const double octaves = std::log2(static_cast<double>(largest) / 512);
-  std::vector<Request> requests(std::max(kRequests, kRequestsOfSlot * slots));
+  std::vector<Request> requests(std::bit_ceil(std::max(kRequests, kRequestsOfSlot * slots)));
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const double size = 512 * std::exp2(octaves * std::pow(unit(random), skew));
     requests[i] = {static_cast<std::uint32_t>(random() % slots), static_cast<std::uint64_t>(size)};

@@ -1,4 +1,6 @@
 // A recorded trace, event by event.
+#include <set>
+
 #include "bench.h"
 
 namespace bench {
@@ -37,11 +39,15 @@ class ReplayCase final : public Case {
     use_device(device_);
     live_.resize(give_slots(events_));
     std::uint16_t streams = 0;
+    std::set<std::uint32_t> left;
     for (const TraceEvent& event : events_) {
       if (event.stream != kEveryStream)
         streams = std::max<std::uint16_t>(streams, event.stream + 1);
       operations_ += event.kind == 'a' || event.kind == 'f' || event.kind == 'u';
+      if (event.kind == 'a') left.insert(event.id);
+      if (event.kind == 'f') left.erase(event.id);
     }
+    left_.assign(left.begin(), left.end());
     for (std::uint16_t i = 0; i < streams; ++i) {
       const c10::Device device(c10::DeviceType::PrivateUse1,
                                static_cast<c10::DeviceIndex>(device_));
@@ -77,50 +83,43 @@ class ReplayCase final : public Case {
     Clock::duration waited{};
     const auto start = Clock::now();
     for (const TraceEvent& event : events_) {
-      switch (event.kind) {
-        case 'a':
-          time([&] {
-            live_[event.id] =
-                allocator_->raw_alloc_with_stream(event.bytes, handles_[event.stream]);
-          });
-          break;
-        case 'f':
-          time([&] { allocator_->raw_delete(live_[event.id]); });
-          live_[event.id] = nullptr;
-          break;
-        case 'u': {
-          // Only lends the block: the trace frees it.
-          void* block = live_[event.id];
-          c10::DataPtr ptr(block, block, deleter, device);
-          time([&] { allocator_->recordStream(ptr, streams_[event.stream]); });
-          ptr.release_context();
-          break;
-        }
-        case 'e':
-          if constexpr (Time::kRuns) allocator_->emptyCache(true);
-          break;
-        case 's': {
-          if constexpr (!Time::kRuns) break;
-          // The wait is not the allocator's time.
-          const auto before = Clock::now();
-          if (event.stream == kEveryStream) {
-            c10_npu::npuSynchronizeDevice(true);
-          } else {
-            streams_[event.stream].synchronize();
-          }
-          waited += Clock::now() - before;
-          break;
-        }
-        default:
-          throw std::runtime_error("unknown event in a trace");
+      // As short as can be: a program knows which of the two it calls, and has the pointer at hand.
+      if (event.kind == 'f') {
+        time([&] { allocator_->raw_delete(live_[event.id]); });
+      } else if (event.kind == 'a') {
+        time([&] {
+          live_[event.id] = allocator_->raw_alloc_with_stream(event.bytes, handles_[event.stream]);
+        });
+      } else if (event.kind == 'u') {
+        // Only lends the block: the trace frees it.
+        void* block = live_[event.id];
+        c10::DataPtr ptr(block, block, deleter, device);
+        time([&] { allocator_->recordStream(ptr, streams_[event.stream]); });
+        ptr.release_context();
+      } else if (event.kind == 'e') {
+        if constexpr (Time::kRuns) allocator_->emptyCache(true);
+      } else if (event.kind == 's') {
+        if constexpr (Time::kRuns) waited += wait(event);
+      } else {
+        throw std::runtime_error("unknown event in a trace");
       }
     }
     const auto end = Clock::now();
-    for (void*& block : live_) {
-      if (block != nullptr) allocator_->raw_delete(block);
-      block = nullptr;
+    if constexpr (Time::kRuns) {
+      for (const std::uint32_t id : left_) allocator_->raw_delete(live_[id]);
     }
     return nanoseconds(end - start - waited);
+  }
+
+  /// What the wait takes is not the allocator's time.
+  Clock::duration wait(const TraceEvent& event) {
+    const auto before = Clock::now();
+    if (event.stream == kEveryStream) {
+      c10_npu::npuSynchronizeDevice(true);
+    } else {
+      streams_[event.stream].synchronize();
+    }
+    return Clock::now() - before;
   }
 
   Allocator* allocator_;
@@ -128,6 +127,8 @@ class ReplayCase final : public Case {
   std::vector<TraceEvent> events_;
   std::uint64_t operations_ = 0;
   std::vector<void*> live_;
+  /// Numbers of what the trace does not free.
+  std::vector<std::uint32_t> left_;
   std::vector<c10_npu::NPUStream> streams_;
   std::vector<aclrtStream> handles_;
 };
