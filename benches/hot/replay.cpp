@@ -1,6 +1,4 @@
 // A recorded trace, event by event.
-#include <set>
-
 #include "bench.h"
 
 namespace bench {
@@ -9,26 +7,34 @@ namespace {
 
 /// Numbers blocks anew: the number of one that was freed is the next one's, as a program stores
 /// what it allocates where what it freed was. (With a number for each block the table of pointers,
-/// of megabytes, would go through the caches.) Returns how many numbers there are.
-std::uint32_t give_slots(std::vector<TraceEvent>& events) {
+/// of megabytes, would go through the caches.) Returns for each number whether its block is alive
+/// at the end.
+std::vector<bool> give_slots(std::vector<TraceEvent>& events) {
   // Of each block; what reads traces numbers them from 0 on and lets none be used that is not
   // alive.
   std::vector<std::uint32_t> slots;
   std::vector<std::uint32_t> vacant;
-  std::uint32_t count = 0;
+  std::vector<bool> alive;
   for (TraceEvent& event : events) {
     if (event.kind == 'a') {
-      if (vacant.empty()) vacant.push_back(count++);
+      if (vacant.empty()) {
+        vacant.push_back(static_cast<std::uint32_t>(alive.size()));
+        alive.push_back(false);
+      }
       slots.resize(std::max<std::size_t>(slots.size(), event.id + 1));
       slots[event.id] = vacant.back();
       vacant.pop_back();
+      alive[slots[event.id]] = true;
     }
     if (event.kind == 'a' || event.kind == 'f' || event.kind == 'u') {
       event.id = slots.at(event.id);
     }
-    if (event.kind == 'f') vacant.push_back(event.id);
+    if (event.kind == 'f') {
+      vacant.push_back(event.id);
+      alive[event.id] = false;
+    }
   }
-  return count;
+  return alive;
 }
 
 class ReplayCase final : public Case {
@@ -37,17 +43,17 @@ class ReplayCase final : public Case {
              const std::int64_t* stream_ids)
       : allocator_(subject.allocator), device_(subject.device), events_(events, events + count) {
     use_device(device_);
-    live_.resize(give_slots(events_));
+    const std::vector<bool> alive = give_slots(events_);
+    live_.resize(alive.size());
+    for (std::uint32_t i = 0; i < alive.size(); ++i) {
+      if (alive[i]) left_.push_back(i);
+    }
     std::uint16_t streams = 0;
-    std::set<std::uint32_t> left;
     for (const TraceEvent& event : events_) {
       if (event.stream != kEveryStream)
         streams = std::max<std::uint16_t>(streams, event.stream + 1);
       operations_ += event.kind == 'a' || event.kind == 'f' || event.kind == 'u';
-      if (event.kind == 'a') left.insert(event.id);
-      if (event.kind == 'f') left.erase(event.id);
     }
-    left_.assign(left.begin(), left.end());
     for (std::uint16_t i = 0; i < streams; ++i) {
       const c10::Device device(c10::DeviceType::PrivateUse1,
                                static_cast<c10::DeviceIndex>(device_));
