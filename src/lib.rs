@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`ids`], [`size`], [`error`] | newtypes, rounding rules, the error type |
 //! | `primitives` | atomics and locks: real ones, or loom's |
+//! | `signals` | what is looked at before the lock of a device is taken |
 //! | [`sync`] | the lock of a device |
 //! | [`config`] | the allocator settings, their parser, the environment |
 //! | [`driver`] | the contract with the device runtime and its backends |
@@ -49,6 +50,7 @@ mod primitives;
 pub mod record;
 pub mod registry;
 pub mod segment;
+mod signals;
 pub mod size;
 pub mod stats;
 pub mod stream;

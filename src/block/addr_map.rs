@@ -8,10 +8,11 @@
 use std::sync::Arc;
 
 use super::arena::BlockArena;
-use super::bucket_hint::BucketHint;
 use super::lazy_array::{LazyArray, Zeroable};
 use super::marks::Marks;
+use super::prefetch::prefetch;
 use crate::ids::BlockId;
+use crate::signals::{Seen, Signals};
 use crate::size::MIN_BLOCK_SIZE;
 
 /// Fibonacci hashing: 2^64 / golden ratio.
@@ -108,10 +109,18 @@ fn hash_of(tag: u32) -> u64 {
     u64::from(tag).wrapping_mul(MULTIPLIER)
 }
 
-/// Asks for what a lookup of `addr` will look at first.
+/// A hash of an address, by its upper bits.
 #[inline]
-pub fn prefetch_bucket(hint: &BucketHint, addr: usize) {
-    hint.prefetch(hash_of(tag_of(addr)));
+pub(super) fn hash_of_addr(addr: usize) -> u64 {
+    hash_of(tag_of(addr))
+}
+
+/// Asks for what a lookup of `addr` will look at first, if the map is so large that it may have to come from afar.
+#[inline]
+pub fn prefetch_bucket(signals: Seen, addr: usize) {
+    if let Some(bucket) = signals.bucket_of(hash_of_addr(addr)) {
+        prefetch(bucket);
+    }
 }
 
 /// The live blocks of a device by start address.
@@ -121,7 +130,7 @@ pub struct AddrMap {
     shift: u32,
     len: usize,
     /// Told where the buckets are, if they are many.
-    hint: Arc<BucketHint>,
+    signals: Arc<Signals>,
     /// Entries at which the map grows: four and a half for each bucket, so that few find theirs full.
     most: usize,
 }
@@ -138,7 +147,7 @@ impl AddrMap {
             buckets: LazyArray::new(buckets),
             shift: 64 - buckets.ilog2(),
             len: 0,
-            hint: Arc::default(),
+            signals: Arc::default(),
             most: buckets * 9 / 2,
         }
     }
@@ -160,16 +169,16 @@ impl AddrMap {
 
     fn hint_at_buckets(&self) {
         if self.buckets.len() < MANY_BUCKETS {
-            self.hint.clear();
+            self.signals.clear_buckets();
         } else {
             let first: *const Bucket = self.buckets.at(0);
-            self.hint.set(first.addr(), self.shift);
+            self.signals.set_buckets(first.addr(), self.shift);
         }
     }
 
     /// For who does not hold the lock that the map is behind.
-    pub fn hint(&self) -> Arc<BucketHint> {
-        self.hint.clone()
+    pub fn signals(&self) -> Arc<Signals> {
+        self.signals.clone()
     }
 
     #[inline]
@@ -245,7 +254,7 @@ impl AddrMap {
                 other.place(tag, block);
             }
         }
-        std::mem::swap(&mut self.hint, &mut other.hint);
+        std::mem::swap(&mut self.signals, &mut other.signals);
         *self = other;
         self.hint_at_buckets();
     }

@@ -2,6 +2,7 @@
 
 use super::lazy_array::{LazyArray, Zeroable};
 use super::marks::Marks;
+use super::prefetch::prefetch;
 use crate::ids::{BlockId, ListId, SegmentId};
 use crate::size::MIN_BLOCK_SIZE;
 
@@ -314,21 +315,8 @@ impl BlockArena {
 
     /// Asks the processor for the line of a block that will be needed soon.
     #[inline]
-    #[allow(unsafe_code)]
     pub fn prefetch(&self, id: BlockId) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a hint; SSE is part of every x86-64.
-            unsafe {
-                _mm_prefetch(
-                    std::ptr::from_ref(self.blocks.at(id.index())).cast(),
-                    _MM_HINT_T0,
-                )
-            };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = id;
+        prefetch(std::ptr::from_ref(self.blocks.at(id.index())).addr());
     }
 
     /// Merges `right` into `left`, its left neighbour. Neither may be in a free index.

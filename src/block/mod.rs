@@ -1,5 +1,5 @@
 //! Blocks: the arena they live in, the index of the free ones, the map from address to live block.
-//! Pure: no driver; depends on ids and sizes only. Unsafe code is confined to `lazy_array`, which maps
+//! Pure: no driver; depends on ids, sizes and signals only. Unsafe code is confined to `lazy_array`, which maps
 //! host memory, and to hints to the processor.
 //!
 //! ```text
@@ -11,18 +11,19 @@
 mod addr_map;
 mod arena;
 mod bitmap;
-mod bucket_hint;
 mod free_index;
 mod large_bins;
 mod lazy_array;
+mod lookups;
 mod marks;
 mod ordered_bin;
+mod prefetch;
 mod quick;
 mod size_class;
 mod size_set;
 
 pub use addr_map::{AddrMap, Place, prefetch_bucket};
 pub use arena::{Block, BlockArena, BlockState, CONTEXT, DAMAGED, GUEST, NO_USES, OVERSIZE};
-pub use bucket_hint::BucketHint;
 pub use free_index::FreeIndex;
+pub use lookups::Lookups;
 pub use quick::{Found, Keep, Limits, QuickLists, Slot};

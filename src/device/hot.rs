@@ -21,6 +21,7 @@ use crate::size::{MIN_BLOCK_SIZE, ROUND_LARGE, SMALL_SIZE};
 pub(super) struct LastFreed {
     /// [`BlockId::NONE`]: none.
     pub block: BlockId,
+    /// [`Place::NONE`]: not looked for, as most blocks that are kept leave the address map late or never.
     pub entry: Place,
 }
 
@@ -48,7 +49,7 @@ impl DeviceAllocator {
     /// is to be done.
     #[inline]
     pub(crate) fn allocate_cached(&self, bytes: usize, stream: StreamKey) -> Option<usize> {
-        if self.leases.is_crowded() {
+        if self.signals.see().is_crowded() {
             return self.allocate_leased(bytes, stream);
         }
         let Some(mut guard) = self.state.try_lock_as_is().or_else(|| self.wait()) else {
@@ -119,10 +120,13 @@ impl DeviceAllocator {
     /// of this device, or needs more.
     #[inline]
     pub(crate) fn deallocate_plain(&self, addr: usize) -> bool {
-        // First of all: where there are many blocks, looking at the flag before costs 15 ns (measured; the line comes later).
-        prefetch_bucket(&self.buckets, addr);
-        if self.leases.is_crowded() {
-            return self.deallocate_leased(addr);
+        let signals = self.signals.see();
+        if signals.any() {
+            // First of all: where there are many blocks, looking at the flag before costs 15 ns (measured; the line comes later).
+            prefetch_bucket(signals, addr);
+            if signals.is_crowded() {
+                return self.deallocate_leased(addr);
+            }
         }
         let Some(mut guard) = self.state.try_lock_as_is().or_else(|| self.wait()) else {
             return self.deallocate_leased(addr);
@@ -143,7 +147,12 @@ impl DeviceAllocator {
     /// Gives a block back that is looked at. `MANY`: it may be marked; none is unread.
     #[inline(always)]
     pub(super) fn free_plain<const MANY: bool>(&self, state: &mut State, addr: usize) -> bool {
-        let Some((entry, id)) = state.live.find(addr, &state.arena) else {
+        let found = if MANY || !state.quick.is_on() {
+            state.live.find(addr, &state.arena)
+        } else {
+            state.find_noted(addr)
+        };
+        let Some((entry, id)) = found else {
             return false;
         };
         let block = &state.arena[id];
@@ -203,7 +212,7 @@ impl State {
         if self.last_freed.block.is_some() {
             self.keep_last_freed();
         }
-        self.live.remove_at(place);
+        self.take_entry(id, place);
         self.retire(id, None);
         self.defer(id);
         self.attention |= self.events_outstanding();
@@ -214,7 +223,7 @@ impl State {
     #[inline]
     pub(super) fn finish_last_free(&mut self) {
         let LastFreed { block, entry } = std::mem::replace(&mut self.last_freed, LastFreed::NONE);
-        self.live.remove_at(entry);
+        self.take_entry(block, entry);
         let list = self.arena[block].list;
         self.return_to_list(block, list);
     }
@@ -341,6 +350,9 @@ impl State {
             .blocks
             .handed_out(small, counted, requested as i64);
         self.live.insert(addr, id);
+        if VIRTUAL && self.quick.is_on() {
+            self.lookups.set(addr, id);
+        }
         self.mark(id, addr, small);
         addr
     }

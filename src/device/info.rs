@@ -122,7 +122,8 @@ impl DeviceAllocator {
     pub fn bookkeeping_bytes(&self) -> usize {
         let state = self.state.look();
         let lists = state.lists.iter().map(|(_, list)| list.free.heap_bytes());
-        let blocks = state.arena.heap_bytes() + state.live.heap_bytes();
+        let found = state.live.heap_bytes() + state.lookups.heap_bytes();
+        let blocks = state.arena.heap_bytes() + found;
         blocks + lists.sum::<usize>() + state.leases.heap_bytes()
     }
 }

@@ -89,7 +89,7 @@ impl DeviceAllocator {
     #[doc(hidden)]
     pub fn assume_crowd(&self) {
         self.state.lock().crowd.always = true;
-        self.leases.crowd(true);
+        self.signals.crowd(true);
     }
 }
 
@@ -99,14 +99,14 @@ impl State {
     #[inline(never)]
     pub(super) fn note_wait(&mut self) -> bool {
         if self.crowd.waited(self.tick) && self.may_lease() {
-            self.leases.crowd(true);
+            self.signals.crowd(true);
         }
-        self.leases.is_crowded()
+        self.signals.see().is_crowded()
     }
 
     /// Threads use the lock from now on.
     pub(super) fn end_crowd(&mut self) {
-        self.leases.crowd(self.crowd.always);
+        self.signals.crowd(self.crowd.always);
     }
 
     /// Whether blocks may be leased. Other than while they are, there is nothing to do then but to hand out and to take back.

@@ -28,6 +28,7 @@ mod hot;
 mod info;
 mod leasing;
 mod mapping;
+mod noted;
 mod order;
 mod page_size;
 mod pools;
@@ -63,13 +64,13 @@ pub use state::BlockHandle;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::block::BucketHint;
 use crate::config::Settings;
 use crate::driver::Driver;
 use crate::error::{AllocError, Result};
 use crate::ids::DeviceId;
 use crate::lease::Leases;
 use crate::primitives::BlockingMutex;
+use crate::signals::Signals;
 use crate::sync::{Mutex, MutexGuard};
 use prefetch::Prefetcher;
 use state::State;
@@ -82,8 +83,7 @@ pub struct DeviceAllocator {
     driver: Arc<dyn Driver>,
     /// Added to every request before rounding, bytes.
     pad: usize,
-    /// Where live blocks are looked up.
-    buckets: Arc<BucketHint>,
+    signals: Arc<Signals>,
     /// What threads do without the lock; theirs are taken after `state`.
     leases: Arc<Leases>,
     state: Mutex<State>,
@@ -112,7 +112,7 @@ impl DeviceAllocator {
             id,
             driver,
             pad,
-            buckets: state.live.hint(),
+            signals: state.signals.clone(),
             leases: state.leases.clone(),
             state: Mutex::new(state),
             exclusive: BlockingMutex::new(()),

@@ -10,7 +10,7 @@ use super::hot::LastFreed;
 use super::probe::Probe;
 use super::target::Needed;
 use super::unread::{MANY, Unread};
-use crate::block::{AddrMap, BlockArena, BlockState, QuickLists};
+use crate::block::{AddrMap, BlockArena, BlockState, Lookups, QuickLists};
 use crate::config::{ExpandableSegments, Settings};
 use crate::driver::{EventHandle, StreamToken};
 use crate::history::History;
@@ -19,6 +19,7 @@ use crate::lease::Leases;
 use crate::page::PagePool;
 use crate::pool::{FreeLists, PoolTable};
 use crate::segment::SegmentTable;
+use crate::signals::Signals;
 use crate::size::SMALL_SIZE;
 use crate::stats::{Counters, Ladder};
 use crate::stream::{Fences, PendingEvents, StreamUses, Traffic};
@@ -60,6 +61,10 @@ pub(super) struct State {
     ///
     /// [`Mutex::lock_keeping`]: crate::sync::Mutex::lock_keeping
     pub quick: QuickLists,
+    /// Where blocks are kept and few, the ones found at addresses of late.
+    pub lookups: Lookups,
+    /// Told what threads are to know before they take the lock.
+    pub signals: Arc<Signals>,
     /// What threads do by themselves.
     pub leases: Arc<Leases>,
     /// Some lease has begun; never while a guard of the lock is held. `attention` is set then.
@@ -184,6 +189,7 @@ pub(super) struct Request {
 
 impl State {
     pub fn new(settings: Settings) -> Self {
+        let live = AddrMap::default();
         Self {
             last_freed: LastFreed::NONE,
             unread: Unread::default(),
@@ -191,6 +197,8 @@ impl State {
             marking: false,
             many: MANY,
             quick: QuickLists::default(),
+            lookups: Lookups::default(),
+            signals: live.signals(),
             leases: Arc::default(),
             leasing: false,
             crowd: Crowd::default(),
@@ -199,7 +207,7 @@ impl State {
             bounce: Bounce::NONE,
             attention: true,
             arena: BlockArena::default(),
-            live: AddrMap::default(),
+            live,
             lists: FreeLists::default(),
             pools: PoolTable::default(),
             segments: SegmentTable::default(),

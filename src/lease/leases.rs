@@ -1,7 +1,6 @@
 //! A lease for each thread, as far as slots go: threads that share one wait for each other, no more.
 
 use super::leased::Lease;
-use crate::primitives::atomic::{AtomicBool, Ordering};
 use crate::primitives::thread_number;
 use crate::sync::{Guarded, Mutex};
 
@@ -32,23 +31,10 @@ impl Default for Mutex<Lease> {
 /// The leases of a device. Thread-safe.
 #[derive(Default)]
 pub struct Leases {
-    /// Several threads want the device's lock at once.
-    crowded: AtomicBool,
     slots: [Slot; SLOTS],
 }
 
 impl Leases {
-    /// Whether threads are to use their leases. May be out of date: who finds no lease is served otherwise.
-    #[inline]
-    pub fn is_crowded(&self) -> bool {
-        self.crowded.load(Ordering::Relaxed)
-    }
-
-    /// From now on threads use their leases, or don't.
-    pub fn crowd(&self, crowded: bool) {
-        self.crowded.store(crowded, Ordering::Relaxed);
-    }
-
     /// Bytes of bookkeeping held.
     pub fn heap_bytes(&self) -> usize {
         self.slots().map(|slot| slot.lock().heap_bytes()).sum()

@@ -53,11 +53,11 @@ fn grows_and_keeps_everything() {
     assert_eq!(map.get((1 << 21) + 8, &arena), None);
     assert_eq!(map.get(0, &arena), None);
     // Who does not hold the lock is told where a block will be looked up.
-    let hint = map.hint();
+    let signals = map.signals();
     for n in [1, 77, 100_000usize] {
         let tag = tag_of(n << 21);
         let bucket: *const Bucket = map.buckets.at(map.home(tag));
-        assert_eq!(hint.line_of(hash_of(tag)), Some(bucket.addr()));
+        assert_eq!(signals.see().bucket_of(hash_of(tag)), Some(bucket.addr()));
     }
     let held = map.heap_bytes();
     map.shrink();
@@ -67,7 +67,11 @@ fn grows_and_keeps_everything() {
     }
     map.shrink();
     assert_eq!(map.heap_bytes(), AddrMap::default().heap_bytes());
-    assert_eq!(hint.line_of(hash_of(tag_of(1 << 21))), None, "few");
+    assert_eq!(
+        signals.see().bucket_of(hash_of(tag_of(1 << 21))),
+        None,
+        "few"
+    );
     for (n, id) in ids.iter().enumerate() {
         assert_eq!(map.get((n + 1) << 21, &arena), (n >= 99_990).then_some(*id));
     }
