@@ -167,7 +167,7 @@ impl AddrMap {
         self.buckets.len() * size_of::<Bucket>()
     }
 
-    fn hint_at_buckets(&self) {
+    fn signal_buckets(&self) {
         if self.buckets.len() < MANY_BUCKETS {
             self.signals.clear_buckets();
         } else {
@@ -256,7 +256,7 @@ impl AddrMap {
         }
         std::mem::swap(&mut self.signals, &mut other.signals);
         *self = other;
-        self.hint_at_buckets();
+        self.signal_buckets();
     }
 
     /// The block that starts at `addr`, if there is one and it has a mark; where its entry lies; and whether it is of the

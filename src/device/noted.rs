@@ -25,7 +25,8 @@ impl State {
     pub(super) fn take_entry(&mut self, id: BlockId, entry: Place) {
         if entry == Place::NONE {
             let addr = self.arena[id].addr;
-            self.live.remove(addr, &self.arena);
+            let taken = self.live.remove(addr, &self.arena);
+            debug_assert_eq!(taken, Some(id));
         } else {
             self.live.remove_at(entry);
         }
