@@ -161,7 +161,7 @@ impl QuickLists {
     }
 
     /// A block of exactly `size` bytes for a request of that list: the one kept last.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self, arena: &BlockArena, list: ListId, size: usize) -> Found {
         let key = key_of(list, size);
         if key == 0 {
