@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ascendcl::Config;
-use npualloc::config::Settings;
+use npualloc::config::{Settings, SkippedRungs};
 use npualloc_replay::replay::{Outcome, Setup, replay};
 use npualloc_replay::search::min_capacity;
 use npualloc_replay::trace::Trace;
@@ -37,7 +37,8 @@ fn run(conf: &str, factors: &str, paths: &[String]) -> Result<(), Box<dyn std::e
         .split(',')
         .map(str::parse)
         .collect::<Result<Vec<f64>, _>>()?;
-    let settings = Settings::parse(conf)?;
+    let mut settings = Settings::parse(conf)?;
+    settings.skipped_rungs = SkippedRungs::from_environment(|name| std::env::var(name).ok())?;
     for path in paths {
         let trace = Trace::read(Path::new(path))?;
         let mut setup = Setup {
