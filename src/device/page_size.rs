@@ -6,7 +6,7 @@ use crate::size::{LARGE_SEGMENT, PAGE_1G, SMALL_SEGMENT};
 
 /// The most that a page under large blocks has, bytes. A driver call deals with one page: larger ones make fewer calls,
 /// smaller ones leave less memory beside blocks that can't be moved. Measured on twelve recorded programs
-/// (`docs/memory.md`, *Page sizes*).
+/// (`docs/experiments-memory.md`, *Page sizes*).
 const LARGE_PAGE: usize = 8 << 20;
 /// The same where a page has one address: moving it takes two calls instead of one, so that fewer are worth more. With 12
 /// and 16 MiB still fewer, but on the serving trace more time, for a call's grows with the page.

@@ -18,7 +18,7 @@ const PART: usize = 14;
 /// At least so much of a new segment must be free in pieces, in quarters. With these numbers the smallest capacity that
 /// is enough is, on 25 recorded programs, 1.074 times what is live on average, with exact segments 1.100, and on one more
 /// than with exact ones, by 1 %; when half as much again as a request lacked was enough, with lists of 4 GiB and segments
-/// idle as a whole, it was 1.093, and more on eight, by up to 44 % (`docs/memory.md`, *Fixed segments*).
+/// idle as a whole, it was 1.093, and more on eight, by up to 44 % (`docs/experiments-memory.md`, *Fixed segments*).
 const QUARTERS_FREE: usize = 3;
 /// The most a list grows by when less is requested, bytes.
 const MOST: usize = 1 << 30;
