@@ -1,6 +1,8 @@
 #include "pluggable.h"
 
 #include <cstdlib>
+#include <cstring>
+#include <typeinfo>
 
 #include "../torch_npu/npu_allocator.h"
 #include "../torch_npu/wheel.h"
@@ -14,10 +16,12 @@ namespace {
 // knows it.
 stock::NPUAllocator* find_wheel() {
   auto* found = dynamic_cast<stock::NPUAllocator*>(c10::GetAllocator(c10::DeviceType::PrivateUse1));
-  TORCH_CHECK(
-      found != nullptr && found->name() == "native",
-      "npualloc: torch_npu's own allocator is not there; import torch_npu first, and use either "
-      "libnpualloc_pluggable.so or the plug-in, not both");
+  TORCH_CHECK(found != nullptr && found->name() == "native",
+              "npualloc: torch_npu's own allocator is not there; import torch_npu first");
+  // The plug-in has this class, too, in a library of its own, and the wheel's name.
+  TORCH_CHECK(std::strcmp(typeid(*found).name(), typeid(NpuAllocator).name()) != 0,
+              "npualloc: the plug-in serves torch_npu already; use either that or "
+              "libnpualloc_pluggable.so (NPUALLOC_DISABLE=1 keeps the plug-in out)");
   return found;
 }
 

@@ -71,7 +71,7 @@ void NpuAllocator::init(int device_count) {
   if (device_count > 0 && core().device_count() == 0) {
     // Nothing was allocated yet. As with the stock allocator, bad settings are the first use's
     // error.
-    const std::string config = environment_config();
+    const std::string& config = environment_config();
     check(ffi::check_config(config));
     const std::string debug = environment_debug();
     check(ffi::check_debug(debug));
@@ -99,7 +99,7 @@ void* NpuAllocator::allocate_detailed(int device, size_t size, aclrtStream strea
   const std::uintptr_t context = contexts_.gather(stock::RecordContext::STATE);
   const AllocOutcome outcome =
       core().allocate_in(device, size, reinterpret_cast<std::uintptr_t>(stream), pool, context);
-  deliver_trace();
+  if (outcome.status == Status::Ok) deliver_trace();
   if (recording::on() && (outcome.status == Status::Ok || outcome.status == Status::OutOfMemory)) {
     recording::allocated(core(), device, outcome.addr, size, stream, pool);
   }
@@ -113,7 +113,7 @@ void NpuAllocator::free_detailed(void* ptr, bool external) const {
   const std::uintptr_t context = contexts_.gather(stock::RecordContext::ALL);
   if (recording::on()) recording::freed(reinterpret_cast<std::uintptr_t>(ptr));
   const Outcome outcome = core().deallocate_with(reinterpret_cast<std::uintptr_t>(ptr), context);
-  deliver_trace();
+  if (outcome.status == Status::Ok) deliver_trace();
   check(outcome);
   report.done();
 }

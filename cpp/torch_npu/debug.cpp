@@ -60,8 +60,7 @@ std::int32_t settle_fn(void*, std::int32_t device) {
   return quiet([&] {
     if (is_queue_thread() || python::is_finalizing()) return acl::kUnsupported;
     // The queue's threads may need the interpreter's lock.
-    std::optional<python::Released> released;
-    if (python::holds_lock()) released.emplace();
+    const python::Released released;
     const OnDevice scope(device);
     const recording::OwnWait own;
     c10_npu::npuSynchronizeDevice(true);

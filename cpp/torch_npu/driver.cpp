@@ -3,13 +3,16 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <optional>
 
 #include "debug.h"
 #include "hccl.h"
 #include "host.h"
 #include "ipc.h"
 #include "npu_allocator.h"
+#include "python_stack.h"
 #include "recording.h"
+#include "settings.h"
 #include "soc.h"
 #include "stream_names.h"
 #include "torch_npu/csrc/core/npu/GetCANNInfo.h"
@@ -241,6 +244,8 @@ std::int32_t stream_wait_fn(void*, std::int32_t device, std::uintptr_t stream,
     const ContextScope scope(device);
     const auto named = stream_names().find(index(device), stream);
     if (!named.has_value()) return acl::kUnsupported;
+    std::optional<python::Released> released;
+    if (queue_for_each_stream()) released.emplace();
     event_of(event)->block(*named);
     return acl::kSuccess;
   });
@@ -255,6 +260,9 @@ std::int32_t event_query_fn(void*, std::uintptr_t event, std::int32_t* completed
 
 std::int32_t event_synchronize_fn(void*, std::uintptr_t event) {
   return while_up([&] {
+    // A queue's thread may need the interpreter's lock before it comes to the event: CANN compiles
+    // operators of the old path in Python. torch_npu lets it go for such waits of its own, too.
+    const python::Released released;
     try {
       event_of(event)->synchronize();
     } catch (const c10::Error& error) {

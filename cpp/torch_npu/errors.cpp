@@ -36,9 +36,11 @@ void NpuAllocator::raise_last() const {
 }
 
 void NpuAllocator::raise(Status status, std::int32_t code) const {
-  // Taken first: an observer may use the allocator and fail in turn.
+  // Taken first: a tracker or an observer may use the allocator and fail in turn.
   const rust::String text = ffi::take_error_message();
   const std::string message(text.data(), text.size());
+  const OomReport report = ffi::last_oom_report();
+  deliver_trace();
   if (status == Status::DriverError) {
     if (code == kForeignException) rethrow_foreign();
     NPU_CHECK_ERROR(code, message.c_str());
@@ -49,7 +51,6 @@ void NpuAllocator::raise(Status status, std::int32_t code) const {
       std::istringstream lines(message);
       for (std::string line; std::getline(lines, line);) host::log(kLogError, line);
     }
-    const OomReport report = ffi::last_oom_report();
     std::vector<stock::OutOfMemoryObserver> oom_observers;
     std::vector<stock::OomRejectionObserver> rejection_observers;
     {

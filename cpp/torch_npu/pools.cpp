@@ -1,6 +1,7 @@
 // Private pools, graph capture and checkpoints of pools.
-#include <algorithm>
+#include <array>
 #include <optional>
+#include <set>
 
 #include "mstx.h"
 #include "npu_allocator.h"
@@ -33,6 +34,30 @@ std::vector<std::uintptr_t> live_blocks(const ffi::Allocator& core, int device,
     }
   }
   return found;
+}
+
+// Tells a recording which blocks came and went as a pool went back to a checkpoint: `before` and
+// `after` are its live ones. Those that stayed are not told.
+void record_restore(const ffi::Allocator& core, const ffi::MempoolId& pool,
+                    const std::vector<BlockView>& before, const rust::Vec<std::size_t>& after) {
+  using Key = std::array<std::size_t, 3>;
+  const auto key = [](const BlockView& block) {
+    return Key{block.addr, block.size, block.requested_size};
+  };
+  std::vector<BlockView> now;
+  for (const std::size_t addr : after) now.push_back(core.describe_block(addr));
+  std::set<Key> were;
+  std::set<Key> are;
+  for (const BlockView& block : before) were.insert(key(block));
+  for (const BlockView& block : now) are.insert(key(block));
+  for (const BlockView& block : before) {
+    if (!are.contains(key(block))) recording::freed(block.addr);
+  }
+  for (const BlockView& block : now) {
+    if (were.contains(key(block))) continue;
+    recording::allocated(core, block.device, block.addr, block.requested_size,
+                         reinterpret_cast<aclrtStream>(block.stream), pool);
+  }
 }
 
 }  // namespace
@@ -140,8 +165,15 @@ stock::CheckpointDelta NpuAllocator::setCheckpointPoolState(
     if (mstx::enabled() || reports::profiling()) {
       report.emplace(core(), device, live_blocks(core(), device, checkpoint->pool));
     }
+    std::vector<BlockView> recorded;
+    if (recording::on()) {
+      for (const std::uintptr_t addr : live_blocks(core(), device, checkpoint->pool)) {
+        recorded.push_back(core().describe_block(addr));
+      }
+    }
     const ffi::Restored restored = core().restore(device, *checkpoint->state);
     if (report.has_value()) report->done(restored.allocated);
+    if (recording::on()) record_restore(core(), checkpoint->pool, recorded, restored.allocated);
     stock::CheckpointDelta delta;
     for (const std::size_t address : restored.freed) {
       delta.ptrs_freed.push_back(reinterpret_cast<void*>(address));

@@ -76,9 +76,11 @@ bool may_lock() {
 
 bool is_finalizing() { return api().complete && api().is_finalizing() != 0; }
 
-Released::Released() : state_(api().save_thread()) {}
+Released::Released() : state_(holds_lock() && !is_finalizing() ? api().save_thread() : nullptr) {}
 
-Released::~Released() { api().restore_thread(state_); }
+Released::~Released() {
+  if (state_ != nullptr) api().restore_thread(state_);
+}
 
 std::string stack(int frames) {
   if (!may_lock()) return {};

@@ -16,7 +16,8 @@ bool may_lock();
 // Whether the interpreter is shutting down: a thread that lets its lock go may not get it back.
 bool is_finalizing();
 
-// Lets the interpreter's lock go, which this thread holds, and takes it again at the end.
+// Lets the interpreter's lock go, if this thread holds it and may take it again, and takes it again
+// at the end.
 class Released {
  public:
   Released();

@@ -21,16 +21,27 @@ void NpuAllocator::apply_settings(const std::string& settings) {
   if (core().device_count() == 0) early_settings_.push_back(settings);
 }
 
-std::string environment_config() {
-  const char* npu = std::getenv("PYTORCH_NPU_ALLOC_CONF");
-  const char* generic = std::getenv("PYTORCH_ALLOC_CONF");
-  if (npu != nullptr) return npu;
-  return generic != nullptr ? generic : "";
+const std::string& environment_config() {
+  static const std::string first_seen = [] {
+    const char* npu = std::getenv("PYTORCH_NPU_ALLOC_CONF");
+    const char* generic = std::getenv("PYTORCH_ALLOC_CONF");
+    const char* text = npu != nullptr ? npu : generic;
+    return std::string(text != nullptr ? text : "");
+  }();
+  return first_seen;
 }
 
 std::string environment_debug() {
   const char* words = std::getenv("NPUALLOC_DEBUG");
   return words != nullptr ? words : "";
+}
+
+bool queue_for_each_stream() {
+  static const bool wanted = [] {
+    const char* text = std::getenv("PER_STREAM_QUEUE");
+    return text != nullptr && std::strtol(text, nullptr, 10) != 0;
+  }();
+  return wanted;
 }
 
 bool force_uncached() {

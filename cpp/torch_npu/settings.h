@@ -5,11 +5,15 @@
 
 namespace npualloc::torch_npu_plugin {
 
-// The text of PYTORCH_NPU_ALLOC_CONF or PYTORCH_ALLOC_CONF; empty when neither is set. Throws
-// c10::Error when both are.
-std::string environment_config();
+// The text of PYTORCH_NPU_ALLOC_CONF or PYTORCH_ALLOC_CONF; empty when neither is set. As it was
+// when torch_npu looked at it, which happens once. Where both are set torch_npu refuses.
+const std::string& environment_config();
 
 // The text of NPUALLOC_DEBUG; empty when it is not set.
 std::string environment_debug();
+
+// Whether torch_npu has a task queue for each stream (PER_STREAM_QUEUE): a stream's wait for an
+// event then waits on the host until the event was recorded.
+bool queue_for_each_stream();
 
 }  // namespace npualloc::torch_npu_plugin

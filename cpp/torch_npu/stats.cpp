@@ -90,14 +90,13 @@ void NpuAllocator::for_each_used_device(bool check_error,
     note_used(device);
     const Outcome outcome = empty(device);
     if (recording::on()) recording::emptied(device);
-    deliver_trace();
-    if (check_error) {
-      check(outcome);
-    } else if (outcome.status != Status::Ok) {
+    if (check_error) check(outcome);
+    if (outcome.status != Status::Ok) {
       const rust::String text = ffi::take_error_message();
       TORCH_WARN("npualloc: emptying the cache of device ", device,
                  " failed: ", std::string(text.data(), text.size()));
     }
+    deliver_trace();
   }
   pool_allocators_.sweep(core());
 }
@@ -112,8 +111,8 @@ void NpuAllocator::FreeDeviceCachedMemory(int device) {
   assert_valid_device(device);
   const Outcome outcome = core().empty_cache(device);
   if (recording::on()) recording::emptied(device);
-  deliver_trace();
   check(outcome);
+  deliver_trace();
 }
 
 }  // namespace npualloc::torch_npu_plugin

@@ -63,6 +63,7 @@ class Allocator {
 
   /// As `allocate`; the outcome's status says whether `addr` is memory.
   AllocOutcome try_allocate(int device, std::size_t bytes, std::uintptr_t stream) noexcept {
+    if (bytes == 0) return {0, Status::Ok, 0};
     const std::uintptr_t addr = core_->allocate(device, bytes, stream);
     if (addr != 0) return {addr, Status::Ok, 0};
     const Outcome failure = ffi::last_failure();

@@ -212,6 +212,9 @@ TEST_F(AllocatorTest, RefusesUnknownDevices) {
 
 TEST_F(AllocatorTest, IgnoresNothing) {
   EXPECT_EQ(allocator.allocate(0, 0), nullptr);
+  // Also where the thread's last call failed.
+  EXPECT_NE(allocator.try_allocate(0, std::size_t{1} << 50, 0).status, npualloc::Status::Ok);
+  EXPECT_EQ(allocator.try_allocate(0, 0, 0).status, npualloc::Status::Ok);
   allocator.deallocate(nullptr);
   EXPECT_EQ(device.mallocs, 0);
 }

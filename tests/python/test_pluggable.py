@@ -48,6 +48,11 @@ def test_loading_registers_nothing(pluggable):
     assert value == {"backend": "native", "accelerator": 20 * MIB}
 
 
+def test_the_plugin_is_noticed(pluggable, request):
+    error = pluggable("beside_the_plugin", plugin=request.config.getoption("--plugin"))
+    assert "the plug-in serves torch_npu already" in error["line"]
+
+
 def test_malloc_and_free_are_enough(pluggable):
     assert pluggable("two_functions") == {"again": True, "consistency": None}
 

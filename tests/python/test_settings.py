@@ -104,3 +104,13 @@ def test_deprecated_settings_are_warned_of_as_stock_does(run_both, text):
         ))
     assert warnings[0] == warnings[1]
     assert bool(warnings[1]) == text.startswith("segment")
+
+
+def test_the_environment_is_read_when_settings_are_first_looked_at(request, processes, subject):
+    plugin = request.config.getoption("--plugin") if subject == "npualloc" else None
+    text = "per_process_memory_fraction:0.1"
+    stock, other = (
+        processes.run("settings:environment_changed_late", "stock", plugin=path, text=text).value
+        for path in (None, plugin)
+    )
+    assert other == stock == [1.0, 3 * MIB]

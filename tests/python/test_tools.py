@@ -2,22 +2,11 @@
 
 import os
 import pathlib
-import subprocess
 
 import pytest
 
 from environments import VIRTUAL
-
-NATIVE = pathlib.Path(__file__).parent / "native"
-SOURCE = NATIVE / "ms_tools_ext.c"
-
-
-def shared_library(source, library):
-    library.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run(
-        ["cc", "-shared", "-fPIC", "-x", "c", str(source), "-o", str(library)], check=True
-    )
-    return library
+from preload import preloaded, shared_library
 
 
 @pytest.fixture(scope="module")
@@ -28,16 +17,14 @@ def home(tmp_path_factory):
     for entry in pathlib.Path(real).iterdir() if real else []:
         if entry.name != "lib64":
             (directory / entry.name).symlink_to(entry)
-    shared_library(SOURCE, directory / "lib64" / "libms_tools_ext.so")
+    shared_library("ms_tools_ext.c", directory / "lib64" / "libms_tools_ext.so")
     return directory
 
 
 def environment(home, preload=None):
-    preloads = [os.environ.get("LD_PRELOAD", ""), str(preload or "")]
-    return {
+    return preloaded(preload) | {
         "ASCEND_HOME_PATH": str(home),
         "LD_LIBRARY_PATH": f"{home}/lib64:{os.environ.get('LD_LIBRARY_PATH', '')}",
-        "LD_PRELOAD": ":".join(filter(None, preloads)),
     }
 
 
@@ -67,11 +54,9 @@ def test_tools_hear_of_a_pool_that_goes_back(run_both, home):
 
 @pytest.mark.parametrize("env", [{}, VIRTUAL], ids=["fixed", "virtual"])
 def test_memory_is_asked_of_a_preloaded_library(run_both, tmp_path, env):
-    library = shared_library(NATIVE / "counting.c", tmp_path / "libcounting.so")
-    preloads = filter(None, [os.environ.get("LD_PRELOAD", ""), str(library)])
+    library = shared_library("counting.c", tmp_path / "libcounting.so")
     stock, subject = run_both(
-        "tools:counted", fresh=True, env=env | {"LD_PRELOAD": ":".join(preloads)},
-        library=str(library),
+        "tools:counted", fresh=True, env=env | preloaded(library), library=str(library),
     )
     for fixed, physical, _ in (stock.value, subject.value):
         assert (fixed > 0, physical > 0) == (not env, bool(env))

@@ -61,6 +61,12 @@ def loading(library):
     return {"backend": before, "accelerator": torch.accelerator.memory_reserved()}
 
 
+def beside_the_plugin(library, plugin):
+    """The plug-in serves torch_npu already."""
+    torch.ops.load_library(plugin)
+    return caught(use, library)
+
+
 def two_functions(library):
     """Only malloc and free are given: the first allocation sets the rest up."""
     allocator = torch_npu.npu.memory.NPUPluggableAllocator(

@@ -8,6 +8,7 @@ import torch
 
 from scenarios.common import MIB, allocate
 from scenarios.probe import Probe
+from scenarios.raw_pools import MINE
 
 
 def under_the_lock():
@@ -33,3 +34,16 @@ def forked():
     after = allocate(7 * MIB)
     torch.npu.synchronize()
     return {"status": status, "kept": before.nbytes + after.nbytes}
+
+
+def restored():
+    """A pool goes back to a checkpoint since which a block ended and another one began."""
+    probe = Probe()
+    probe.pool_begin(0, *MINE, 0)
+    probe.allocate(30 * MIB)
+    ended = probe.allocate(41 * MIB)
+    state = probe.checkpoint(0, *MINE)
+    probe.free(ended)
+    probe.allocate(50 * MIB)
+    probe.pool_end(0, *MINE)
+    probe.restore(0, state)

@@ -75,3 +75,17 @@ def given_to_torch(text):
 def warned():
     """A process with a setting that torch_npu warns of."""
     return allocate(3 * MIB).nbytes
+
+
+def environment_changed_late(plugin, text):
+    """The environment is set after settings were given for the first time: fraction of the device's memory."""
+    return apart(changed_late, plugin, text)
+
+
+def changed_late(plugin, text):
+    if plugin:
+        torch.ops.load_library(plugin)
+    torch.npu.memory._set_allocator_settings("max_split_size_mb:30")
+    os.environ["PYTORCH_NPU_ALLOC_CONF"] = text
+    keep = allocate(3 * MIB)
+    return [torch.npu.get_per_process_memory_fraction(), keep.nbytes]

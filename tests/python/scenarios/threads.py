@@ -2,6 +2,8 @@
 
 import queue
 import random
+import signal
+import sys
 import threading
 
 import torch
@@ -68,3 +70,34 @@ def everything_at_once(threads=6, steps=150):
         "allocated": stats["allocated_bytes.all.current"],
         "reserved": stats["reserved_bytes.all.current"],
     }
+
+
+def compiled(mib, pending):
+    """A request made with the interpreter's lock held, which needs memory that an operator still uses: one that a queue's
+    thread compiles in Python. `pending`: the block was used on another stream, else it is another stream's."""
+    # Ends the process where it would wait for good.
+    signal.alarm(60)
+    torch.npu.set_compile_mode(jit_compile=True)
+    torch.ones(1000, device="npu").add_(1)
+    torch.npu.synchronize()
+    # Nobody is made to let the lock go.
+    sys.setswitchinterval(1000)
+    side = torch.npu.Stream()
+    home = side if pending else torch.npu.current_stream()
+    sizes = set()
+    for _ in range(3):
+        with torch.npu.stream(home):
+            block = torch.empty(mib * MIB, dtype=torch.uint8, device="npu")
+        block[:4096].view(torch.float32).add_(1)
+        if pending:
+            block.record_stream(torch.npu.current_stream())
+        del block
+        with torch.npu.stream(side):
+            other = torch.empty(1, dtype=torch.uint8, device="npu")
+            # As sharded training does: torch keeps the lock here, unlike in `empty`.
+            other.untyped_storage().resize_(mib * MIB)
+        sizes.add(other.untyped_storage().nbytes())
+        del other
+    torch.npu.synchronize()
+    signal.alarm(0)
+    return sorted(sizes)
