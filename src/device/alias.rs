@@ -61,7 +61,13 @@ impl std::hash::Hasher for Mix {
 impl State {
     /// Whether a page whose last use was this may serve a stream at another address.
     pub(super) fn may_serve(&self, used: LastUse, stream: StreamKey) -> bool {
-        self.fences.passed(used) || (self.aliasing == Some(true) && used.stream == stream)
+        self.fences.passed(used) || (self.orders_itself() && used.stream == stream)
+    }
+
+    /// Whether a stream's own work orders what it did at one address of a page before what it does at another. A graph
+    /// may be replayed on another stream than the one that was captured.
+    fn orders_itself(&self) -> bool {
+        self.aliasing == Some(true) && self.captures == 0
     }
 
     /// Takes up to `count` of the idle handles of a size that a stream may have and `choose` agrees to.
@@ -72,9 +78,9 @@ impl State {
         stream: StreamKey,
         choose: impl Fn(PhysicalHandle) -> bool,
     ) -> Vec<(PhysicalHandle, Option<LastUse>)> {
-        let (fences, aliasing) = (&self.fences, self.aliasing == Some(true));
+        let (fences, ordered) = (&self.fences, self.orders_itself());
         self.pages.take(page_size, count, |handle, used| {
-            let may = |used| fences.passed(used) || (aliasing && used.stream == stream);
+            let may = |used| fences.passed(used) || (ordered && used.stream == stream);
             used.is_none_or(may) && choose(handle)
         })
     }

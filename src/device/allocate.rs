@@ -61,6 +61,11 @@ impl DeviceAllocator {
                 .find(id)
                 .ok_or(AllocError::UnknownPool { pool: id })?,
         };
+        if state.captures > 0
+            && let Some(private) = state.pools.get_mut(pool)
+        {
+            private.captured = true;
+        }
         self.refuse_asleep(&state, pool)?;
         let mut request = state.request(bytes, self.pad, stream, pool);
         let whole = state.quick.size_of_block(request.size);
@@ -119,11 +124,15 @@ impl DeviceAllocator {
         context: Option<Arc<Context>>,
     ) -> Result<usize> {
         let mut attempt = Attempt::default();
-        self.settle_limit(&mut state)?;
         // The pool may have no user any more: it must not be forgotten meanwhile.
         state.pools.hold(request.pool);
+        if let Err(error) = self.settle_limit(&mut state) {
+            state.pools.unhold(request.pool);
+            self.unlock(state);
+            return Err(error);
+        }
         let pool = state.pools.id_of(request.pool);
-        let most = state.most;
+        state.begin_climb();
         let mut outcome = self.climb_again(&mut state, &request, &context, &mut attempt);
         let driver_failed = matches!(outcome, Err(AllocError::Driver(_)));
         if driver_failed && request.virtual_memory && state.gives_up_virtual_segments() {
@@ -142,10 +151,7 @@ impl DeviceAllocator {
             outcome = self.climb(&mut state, &fixed, &context, &mut attempt);
         }
         state.pools.unhold(request.pool);
-        if !matches!(outcome, Ok(Ok(_))) {
-            // What was asked for in vain is no reason to hold more from now on.
-            state.most = most.max(state.needs(0));
-        }
+        state.end_climb(matches!(outcome, Ok(Ok(_))));
         let tried = attempt.tried;
         match outcome {
             Ok(Ok(addr)) => {

@@ -44,7 +44,8 @@ impl State {
     }
 
     /// Free blocks whose pages may be taken for a request: of the default pool and of private pools out
-    /// of use, since a pool in use may be part of a graph that is replayed at its addresses.
+    /// of use, since a pool in use may be part of a graph that is replayed at its addresses. A graph's last
+    /// replay may run still, on any stream, when its pool is released: the device must have been waited for since.
     pub(super) fn donors(&self) -> Vec<Donor> {
         let mut donors = Vec::new();
         for (_, list) in self.lists.iter().filter(|(id, _)| id.is_virtual()) {
@@ -52,11 +53,19 @@ impl State {
             if in_use || self.is_asleep(list.pool) {
                 continue;
             }
+            let graphs = self.pools.get(list.pool).filter(|pool| pool.captured);
+            let over = self.fences.synchronised();
+            if graphs.is_some_and(|pool| pool.released > over) {
+                continue;
+            }
             for block in list.free.iter_from(&self.arena, list.least_page) {
                 let (Some(range), Some(pages)) = (self.idle_pages(block), self.pages_of(block))
                 else {
                     continue;
                 };
+                if graphs.is_some() && self.freed_at(block) > over {
+                    continue;
+                }
                 donors.push(Donor {
                     block,
                     addr: self.arena[block].addr,

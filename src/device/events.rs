@@ -199,17 +199,22 @@ impl DeviceAllocator {
     /// Returns the blocks whose events have completed, of which `known` is one; gives back the others. A queue is in
     /// the order in which threads told of their events, after these had been recorded: what lies before an event that
     /// has completed may still be under way.
-    fn return_completed(
+    pub(super) fn return_completed(
         &self,
         state: &mut State,
         taken: Vec<PendingUse>,
         known: EventHandle,
     ) -> Vec<PendingUse> {
         let mut completed = known;
-        let mut left = Vec::new();
+        let mut left: Vec<PendingUse> = Vec::new();
         for pending in taken {
+            // An event that several blocks share has one answer: it must not be free for other uses while one of them
+            // waits for it.
+            let waits = left
+                .last()
+                .is_some_and(|other| other.event == pending.event);
             let over = [completed, known].contains(&pending.event)
-                || matches!(self.driver.event_query(pending.event), Ok(true));
+                || !waits && matches!(self.driver.event_query(pending.event), Ok(true));
             if over {
                 completed = pending.event;
                 state.event_done(pending);

@@ -82,6 +82,8 @@ impl State {
 
     /// A block that is live or pending is another stream's than its list's.
     pub(super) fn note_guest(&mut self, id: BlockId, stream: StreamKey) {
+        // A marked block is freed without a look at its flags.
+        self.arena.marks.clear(id);
         self.arena[id].flags |= GUEST;
         if self.guests.using.insert(id, stream).is_none() {
             self.guests.bytes += self.arena[id].size;

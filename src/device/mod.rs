@@ -20,6 +20,8 @@ mod free;
 mod fullness;
 mod gather;
 mod gc;
+#[cfg(test)]
+mod graphs;
 mod growth;
 mod guarded;
 mod guest;
@@ -35,6 +37,8 @@ mod pools;
 mod prefetch;
 mod probe;
 mod quick;
+#[cfg(test)]
+mod races;
 mod recall;
 mod reclaim;
 mod report;

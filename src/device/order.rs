@@ -40,6 +40,11 @@ impl DeviceAllocator {
         let Some((covers, event)) = covering else {
             return false;
         };
+        // The stream may be captured since, and the wait would be the graph's.
+        if state.captures > 0 {
+            state.fences.put_back(used.stream, covers, event);
+            return false;
+        }
         let waits = MutexGuard::unlocked(state, || self.driver.stream_wait(self.id, waiter, event));
         state.fences.put_back(used.stream, covers, event);
         match waits {
@@ -115,6 +120,9 @@ impl DeviceAllocator {
             self.order_home(state);
         }
         for _ in 0..MOST_WAITS {
+            if state.is_asleep(request.pool) {
+                return None;
+            }
             if let Some(id) = state.find(request) {
                 return Some(state.hand_out(id, request, context.clone()));
             }
@@ -143,7 +151,8 @@ impl DeviceAllocator {
         context: &Option<Arc<Context>>,
     ) -> Option<usize> {
         let (addr, used) = (state.arena[id].addr, state.last_use(id));
-        if self.order(state, request.stream, used) && state.is_still(id, addr, request) {
+        let ordered = self.order(state, request.stream, used);
+        if ordered && !state.is_asleep(request.pool) && state.is_still(id, addr, request) {
             return Some(state.hand_out(id, request, context.clone()));
         }
         self.serve_shared(state, request, context)

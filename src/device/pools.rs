@@ -47,9 +47,13 @@ impl DeviceAllocator {
             .pools
             .find(id)
             .ok_or(AllocError::UnknownPool { pool: id })?;
+        // Whoever read the clock before, and waits for the device, knows nothing of work submitted since.
+        state.tick += 1;
+        let tick = state.tick;
         match state.pools.get_mut(pool) {
             Some(private) if private.use_count > 0 => {
                 private.use_count -= 1;
+                private.released = tick;
                 Ok(())
             }
             _ => Err(AllocError::PoolState {

@@ -21,7 +21,11 @@ impl Settled {
         let everything = self.pool == MempoolId::DEFAULT;
         match state.pools.get(of) {
             None => everything && !self.capturing,
-            Some(private) => private.use_count == 0 && (everything || private.id == self.pool),
+            Some(private) => {
+                private.use_count == 0
+                    && private.released <= self.tick
+                    && (everything || private.id == self.pool)
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use super::crowd::Crowd;
 use super::guest::Guests;
 use super::hot::LastFreed;
 use super::probe::Probe;
-use super::target::Needed;
+use super::target::{Climbing, Needed};
 use super::unread::{MANY, Unread};
 use crate::block::{AddrMap, BlockArena, BlockState, Lookups, QuickLists};
 use crate::config::{ExpandableSegments, Settings};
@@ -155,6 +155,7 @@ pub(super) struct State {
     pub device_full: bool,
     /// The most that was needed at once, as of the last time memory was mapped.
     pub most: Needed,
+    pub climbing: Climbing,
     /// Bytes in pages that moved although the device had more.
     pub moved: usize,
     /// The most that was active on a full device at once, with what was free then but could not move.
@@ -244,6 +245,7 @@ impl State {
             addresses_short: false,
             device_full: false,
             most: Needed::default(),
+            climbing: Climbing::default(),
             most_full: 0,
             moved: 0,
             busy: 0,

@@ -47,7 +47,41 @@ impl Needed {
     }
 }
 
+/// Requests that lack memory, and what those needed that were served: what was asked for in vain is no reason to hold
+/// more from now on.
+#[derive(Debug, Default)]
+pub(super) struct Climbing {
+    /// How many are under way.
+    requests: usize,
+    /// One of them failed while others were under way.
+    in_vain: bool,
+    served: Needed,
+}
+
 impl State {
+    /// A request lacks memory.
+    pub(super) fn begin_climb(&mut self) {
+        self.climbing.requests += 1;
+    }
+
+    /// It was served, or failed.
+    pub(super) fn end_climb(&mut self, served: bool) {
+        let now = self.needs(0);
+        let climbing = &mut self.climbing;
+        climbing.requests -= 1;
+        if served {
+            climbing.served = climbing.served.max(now);
+        }
+        climbing.in_vain |= !served;
+        // Until the last one ends, nobody knows whose need it was that counts.
+        if climbing.requests == 0 {
+            if std::mem::take(&mut climbing.in_vain) {
+                self.most = climbing.served.max(now);
+            }
+            climbing.served = self.most;
+        }
+    }
+
     /// Bytes that may be obtained from the driver before idle memory is to be reused.
     pub(super) fn room_to_grow(&self, request: &Request) -> usize {
         let needed = self.needed_with(request);

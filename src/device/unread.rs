@@ -175,3 +175,59 @@ impl State {
         Some(self.hand_out_kept(id, small, counted, requested))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::config::{DefaultEngine, Settings};
+    use crate::device::DeviceAllocator;
+    use crate::driver::StreamToken;
+    use crate::driver::fake::FakeDriver;
+    use crate::ids::{DeviceId, StreamKey};
+    use crate::lease::act_as;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn a_block_that_becomes_a_guest_is_looked_at_when_it_is_freed() {
+        const HOME: StreamKey = StreamKey(1);
+        const OTHER: StreamKey = StreamKey(2);
+        act_as(0);
+        let driver = Arc::new(FakeDriver::new(8 << 30));
+        let mut settings = Settings::parse("").expect("valid");
+        settings.default_engine = DefaultEngine::Probe;
+        let device =
+            DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
+        let allocate = |bytes: usize, stream| device.allocate(bytes, stream).expect("fits");
+        for _ in 0..8400 {
+            allocate(100, HOME);
+        }
+        allocate(500 * MIB - 4096, HOME);
+        let large = allocate(240 * MIB - 4096, OTHER);
+        let block = allocate(100 * MIB - 4096, OTHER);
+        assert!(device.deallocate(block));
+        device.set_memory_fraction(0.125).expect("valid");
+        // From cache, and therefore marked.
+        assert_eq!(allocate(100 * MIB - 4096, OTHER), block);
+        let is_marked = || {
+            let state = device.state.lock();
+            let id = state.live.get(block, &state.arena).expect("live");
+            state.arena.marks.is_set(id)
+        };
+        assert!(is_marked());
+        // The limit is reached, so that streams share.
+        assert!(device.deallocate(large));
+        allocate(200 * MIB - 4096, HOME);
+        assert!(device.state.lock().guests.shared.is_some());
+        assert!(!is_marked());
+        let other = StreamToken {
+            id: 2,
+            device: 0,
+            reserved: 0,
+        };
+        driver.submit(other);
+        assert!(device.deallocate(block));
+        device.check_consistency().expect("consistent");
+    }
+}

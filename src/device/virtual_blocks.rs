@@ -163,10 +163,19 @@ impl State {
     }
 
     /// Puts a range back that the driver refused to release.
-    pub fn restore_virtual_segment(&mut self, segment: Segment) {
-        let list = self
+    pub fn restore_virtual_segment(&mut self, mut segment: Segment) {
+        let own = self
             .lists
             .of(segment.pool, segment.stream, segment.small, true);
+        let list = self
+            .shared_list(segment.pool, segment.small, true)
+            .unwrap_or(own);
+        segment.stream = self.lists[list].stream;
+        if let Some(pages) = &segment.pages {
+            let size = pages.page_size();
+            let list = &mut self.lists[list];
+            list.least_page = list.least_page.min(size);
+        }
         let (addr, size, pool) = (segment.addr, segment.size, segment.pool);
         let segment = self.segments.insert(segment);
         let id = self.arena.insert(addr, size, segment, list);

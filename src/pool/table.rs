@@ -12,6 +12,10 @@ pub struct PrivatePool {
     pub id: MempoolId,
     /// Users: graphs, `MemPool` objects, routes. At 0 its idle memory may go back to the driver.
     pub use_count: u32,
+    /// When a user left last, on the device's clock: work on the pool's memory may have been submitted until then.
+    pub released: u64,
+    /// A graph may have its memory. Replays use it on any stream, and nothing tells of them.
+    pub captured: bool,
     /// Segments it holds, and threads that are obtaining one for it.
     pub segments: usize,
     /// Memory comes from an allocator of the pool's own.
@@ -61,6 +65,8 @@ impl PoolTable {
         let pool = PrivatePool {
             id,
             use_count: 1,
+            released: 0,
+            captured: false,
             segments: 0,
             external,
             no_split: self.no_split.contains(&id),

@@ -61,6 +61,11 @@ impl Fences {
         own.max(self.all)
     }
 
+    /// What was freed on any stream up to this tick is out of use, as the device was waited for since.
+    pub fn synchronised(&self) -> u64 {
+        self.all
+    }
+
     /// Whether a last use is over for everybody.
     pub fn passed(&self, used: LastUse) -> bool {
         used.tick <= self.completed(used.stream)
