@@ -27,9 +27,9 @@ pub enum Command {
     /// torch_npu's own allocator, then with npualloc loaded as a plug-in.
     /// Prints memory_summary() and memory_stats() of the second run and a table
     /// of both, and writes the figures to target/demo/report.json (bytes and
-    /// nanoseconds). Fails when the two runs' steps, losses or peaks of
-    /// allocated memory differ, or npualloc reserves more than the stock
-    /// allocator.
+    /// nanoseconds). Fails when the two runs' steps or losses differ, when
+    /// npualloc's peak of allocated or reserved memory is above the stock
+    /// allocator's, or when it has hazards or leaks.
     Demo(DemoArgs),
 
     /// Run the tests: all of them, or those of one language
