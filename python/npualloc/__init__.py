@@ -55,8 +55,8 @@ def load():
     """Puts npualloc in place of torch_npu's allocator, unless it is there or NPUALLOC_DISABLE is set.
 
     Raises ImportError when there is no library for the installed torch_npu, and OSError where torch_npu's
-    allocator can't be replaced: an NPU is in use already, or a setting is bad. The process keeps torch_npu's
-    allocator then, and each further call raises again.
+    allocator can't be replaced: an NPU is in use already, or one of npualloc's own variables is bad. The process
+    keeps torch_npu's allocator then, and each further call raises again.
     """
     global _plugin
     if _disabled() or _plugin is not None:
