@@ -1,11 +1,13 @@
 //! npualloc: the device-memory caching allocator core.
 //!
-//! Layers, each depending only on those above it in this list:
+//! Layers, each depending only on those above it in this list, but for [`error`], which names the errors of [`config`]
+//! and [`driver`] and writes sizes as [`device`] does:
 //!
 //! | module | what lives there |
 //! |---|---|
 //! | [`ids`], [`size`], [`error`] | newtypes, rounding rules, the error type |
 //! | `primitives` | atomics and locks: real ones, or loom's |
+//! | `owners` | which device owns an address, without a lock |
 //! | `signals` | what is looked at before the lock of a device is taken |
 //! | [`sync`] | the lock of a device |
 //! | [`config`] | the allocator settings, their parser, the environment |
@@ -14,8 +16,8 @@
 //! | [`page`] | physical memory apart from addresses: pure |
 //! | [`segment`] | driver allocations that blocks tile: pure |
 //! | [`stream`] | stream uses of a block, events not yet complete |
-//! | [`pool`] | which free index serves a (pool, stream) |
 //! | [`stats`] | counters |
+//! | [`pool`] | which free index serves a (pool, stream) |
 //! | [`lease`] | what a thread does without the lock of a device |
 //! | [`history`] | trace entries, the client's contexts |
 //! | [`record`] | what a program asks for, written to a file |

@@ -1,6 +1,7 @@
 //! Blocks: the arena they live in, the index of the free ones, the map from address to live block.
 //! Pure: no driver; depends on ids, sizes and signals only. Unsafe code is confined to `lazy_array`, which maps
-//! host memory, and to hints to the processor.
+//! host memory, promises that zeroed entries are valid, comparisons of several entries at once (`addr_map`,
+//! `size_set`), and hints to the processor.
 //!
 //! ```text
 //! segment  |---------------------------------------------|

@@ -1,6 +1,6 @@
 //! The opt-in checks of what a program does with its memory: red zones behind blocks, poisoned frees,
 //! histories. Above `device`: `registry` asks here before and after what it does. Depends on `config`,
-//! `driver`, `error` and `ids`.
+//! `device`, `driver`, `error` and `ids`.
 //!
 //! A free waits for the device ([`Contents::settle`]) before contents are looked at, so free memory is at
 //! rest: no work that was submitted in time can still write to it, and an allocation need not wait. Where
