@@ -88,6 +88,16 @@ Api load(const std::string& library) {
   return api;
 }
 
+namespace {
+
+// What people look for begins as in the stock allocator.
+constexpr const char* kNoPagesOf1G =
+    "The malloc 1G large-page physical memory failed, so malloc 2M page memory. "
+    "PYTORCH_NPU_ALLOC_CONF has page_size:1g, "
+    "but the driver has not set enough 1G pages aside.";
+
+}  // namespace
+
 Code malloc_device(const Api& api, std::size_t bytes, bool huge_1g, std::uintptr_t* addr,
                    void (*warn)(const char* text)) {
   void* ptr = nullptr;
@@ -95,7 +105,7 @@ Code malloc_device(const Api& api, std::size_t bytes, bool huge_1g, std::uintptr
   if (huge_1g) {
     code = api.malloc_align32(&ptr, bytes, MallocPolicy::Huge1GOnly);
     if (code != kSuccess && warn != nullptr) {
-      warn("1 GB pages are not available, using 2 MB pages instead.");
+      warn(kNoPagesOf1G);
     }
   }
   if (!huge_1g || code != kSuccess) {
@@ -113,7 +123,7 @@ Code malloc_physical(const Api& api, std::int32_t device, std::size_t bytes, boo
   MemoryHandle made = nullptr;
   Code code = api.malloc_physical(&made, bytes, &properties, 0);
   if (huge_1g && code != kSuccess) {
-    if (warn != nullptr) warn("1 GB pages are not available, using 2 MB pages instead.");
+    if (warn != nullptr) warn(kNoPagesOf1G);
     properties.attribute = MemoryAttribute::HbmHuge;
     code = api.malloc_physical(&made, bytes, &properties, 0);
   }

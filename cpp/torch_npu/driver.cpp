@@ -83,7 +83,14 @@ class Event {
 
 Event& event_of(std::uintptr_t event) { return *reinterpret_cast<Event*>(event); }
 
-void warn_once(const char* text) { TORCH_WARN_ONCE("npualloc: ", text); }
+// To the standard error, as torch_npu's own warnings: a program may turn Python's into exceptions,
+// which would fail the request.
+void warn_once(const char* text) {
+  static std::atomic<bool> first{true};
+  if (!first.exchange(false) || warnings_are_off()) return;
+  const c10::SourceLocation here{__func__, __FILE__, __LINE__};
+  c10::WarningHandler().process(c10::Warning(c10::UserWarning(), here, text, false));
+}
 
 // The primary context of a device.
 acl::Context primary_context(std::int32_t device) {

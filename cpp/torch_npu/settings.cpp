@@ -12,6 +12,12 @@ namespace {
 
 constexpr int kLogInfo = 20;
 
+// Whether a variable of torch_npu's has a number other than 0.
+bool is_set(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text != nullptr && std::strtol(text, nullptr, 10) != 0;
+}
+
 }  // namespace
 
 void NpuAllocator::apply_settings(const std::string& settings) {
@@ -36,11 +42,13 @@ std::string environment_debug() {
   return words != nullptr ? words : "";
 }
 
+bool warnings_are_off() {
+  static const bool off = is_set("TORCH_NPU_WARNING_DISABLE");
+  return off;
+}
+
 bool queue_for_each_stream() {
-  static const bool wanted = [] {
-    const char* text = std::getenv("PER_STREAM_QUEUE");
-    return text != nullptr && std::strtol(text, nullptr, 10) != 0;
-  }();
+  static const bool wanted = is_set("PER_STREAM_QUEUE");
   return wanted;
 }
 

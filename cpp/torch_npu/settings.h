@@ -12,6 +12,9 @@ const std::string& environment_config();
 // The text of NPUALLOC_DEBUG; empty when it is not set.
 std::string environment_debug();
 
+// Whether torch_npu's own warnings are silent (TORCH_NPU_WARNING_DISABLE).
+bool warnings_are_off();
+
 // Whether torch_npu has a task queue for each stream (PER_STREAM_QUEUE): a stream's wait for an
 // event then waits on the host until the event was recorded.
 bool queue_for_each_stream();

@@ -47,9 +47,13 @@ impl DeviceAllocator {
         }
     }
 
-    /// Whether policy (`throw_on_npumalloc_oom`) forbids to ask for `size` bytes.
+    /// Whether policy (`throw_on_npumalloc_oom`) forbids to ask for `size` bytes. Above a limit the request finds its
+    /// memory full, as in the stock allocator: what is cached may go back first.
     fn is_rejected(&self, state: &mut MutexGuard<'_, State>, size: usize) -> DriverResult<bool> {
         if !state.settings.throw_on_npumalloc_oom {
+            return Ok(false);
+        }
+        if state.room_under_limit() < size {
             return Ok(false);
         }
         let memory = MutexGuard::unlocked(state, || self.driver.memory_info(self.id))?;

@@ -127,3 +127,23 @@ def test_faults_of_the_device_are_named(run_both):
         assert ours["types"] == theirs["types"], code
         assert ("time is" in ours["message"]) == (code == 507054)
     assert subject.value["then"] == stock.value["then"]
+
+
+@pytest.mark.parametrize("engine", ["", "expandable_segments:True,"])
+def test_cached_memory_goes_back_before_a_request_is_refused(run_both, engine):
+    conf = f"{engine}throw_on_npumalloc_oom:True,per_process_memory_fraction:0.5"
+    env = SMALL | {"PYTORCH_NPU_ALLOC_CONF": conf}
+    stock, subject = run_both("limits:grown_then_refused", env=env)
+    assert len(subject.value["served"]) == 7
+    same_error(stock.value.pop("error"), subject.value.pop("error"))
+    # With virtual segments memory moves without a retry.
+    if engine:
+        subject.value["num_alloc_retries"] = stock.value["num_alloc_retries"]
+    assert subject.value == stock.value
+
+
+def test_a_want_of_large_pages_is_no_exception(run_both):
+    stock, subject = run_both(
+        "limits:without_pages_of_1g", env={"PYTORCH_NPU_ALLOC_CONF": "page_size:1g"}
+    )
+    assert subject.value == stock.value == [3 * MIB, GIB]

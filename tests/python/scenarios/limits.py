@@ -1,6 +1,7 @@
 """Running out of memory, the memory fraction, giving the cache back."""
 
 import ctypes
+import warnings
 
 import torch
 
@@ -133,3 +134,20 @@ def device_faults(codes):
         texts.append(caught(allocate, 40 * MIB))
     assert set_faults(b"") == 0
     return {"texts": texts, "then": allocate(40 * MIB).nbytes}
+
+
+def grown_then_refused():
+    """Ever larger requests, each of which needs what the ones before left in the cache; then one above the limit."""
+    served = []
+    for mib in range(100, 450, 50):
+        served.append(allocate(mib * MIB).nbytes)
+    error = caught(allocate, 600 * MIB)
+    return {"served": served, "error": error,
+            **pick(stats(), "num_alloc_retries", "num_ooms", "num_oom_rejections")}
+
+
+def without_pages_of_1g():
+    """The driver has set no 1 GiB pages aside, and warnings are exceptions."""
+    warnings.simplefilter("error")
+    keep = allocate(3 * MIB)
+    return [keep.nbytes, torch.npu.memory_reserved()]

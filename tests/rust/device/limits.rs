@@ -176,6 +176,27 @@ fn a_policy_against_shortages_holds_for_both_kinds_of_segments() {
 }
 
 #[test]
+fn above_a_limit_cached_memory_goes_back_before_a_policy_refuses() {
+    for kind in ["expandable_segments:True", "expandable_segments:False"] {
+        let policy = "throw_on_npumalloc_oom:True,per_process_memory_fraction:0.5";
+        let (_, device) = device_with(GIB, &format!("{kind},{policy}"));
+        // What is cached is of no use to the next one, and its memory is.
+        for mib in [300, 350, 400] {
+            let block = device.allocate(mib * MIB, S0).expect("below the limit");
+            assert!(device.deallocate(block));
+        }
+        let refused = device.allocate(600 * MIB, S0);
+        assert!(
+            matches!(refused, Err(AllocError::OutOfMemory(_))),
+            "{kind}: {refused:?}"
+        );
+        let (stats, _) = device.stats();
+        assert_eq!((stats.num_oom_rejections, stats.num_ooms), (0, 1), "{kind}");
+        device.check_consistency().expect("consistent");
+    }
+}
+
+#[test]
 fn a_share_in_the_settings_asks_the_device_when_memory_is_needed() {
     for config in ["", "expandable_segments:True"] {
         let config = format!("{config},per_process_memory_fraction:0.25");
