@@ -9,7 +9,7 @@ use ascend_rs_sys::{
 use serde_json::json;
 
 use super::after_wait;
-use super::{put, required, stream_of, text};
+use super::{any_stream, put, required, stream_of, text};
 use crate::model::capture::{Model, State, Step};
 use crate::model::cost::CallKind;
 use crate::model::error::fail;
@@ -48,7 +48,7 @@ pub extern "C" fn aclmdlRICaptureGetInfo(
 ) -> aclError {
     enter(CallKind::Other, 0, |sim| {
         let (status, model) = (required(status)?, required(modelRI)?);
-        let stream = stream_of(sim, stream)?;
+        let stream = any_stream(sim, stream)?;
         let (found, handle) = match sim.capture_info(stream)? {
             None => (ACL_MODEL_RI_CAPTURE_STATUS_NONE, 0),
             Some((handle, State::Invalidated)) => (ACL_MODEL_RI_CAPTURE_STATUS_INVALIDATED, handle),

@@ -27,7 +27,7 @@ pub mod vmm;
 
 use std::ffi::{CStr, c_char, c_void};
 
-use ascend_rs_sys::{ACL_ERROR_INVALID_PARAM, aclError};
+use ascend_rs_sys::{ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_STREAM_CONTEXT, aclError};
 
 use crate::host_calls;
 use crate::model::error::{Result, fail};
@@ -67,8 +67,24 @@ pub(crate) fn elements<'a, T>(pointer: *const T, count: usize) -> &'a [T] {
     unsafe { std::slice::from_raw_parts(pointer, count) }
 }
 
-/// A stream's handle; null means the default stream of the current device.
+/// A stream's handle; null means the default stream of the current device. A
+/// stream belongs to its device's context, and the runtime works on those of the
+/// thread's own context only (`api_impl.cc`, `RT_ERROR_STREAM_CONTEXT`).
 pub(crate) fn stream_of(sim: &Sim, stream: *mut c_void) -> Result<u64> {
+    let current = process::device()?;
+    let stream = any_stream(sim, stream)?;
+    if sim.stream(stream)?.device != current {
+        return fail(
+            ACL_ERROR_RT_STREAM_CONTEXT,
+            "the stream is not of the thread's current device",
+        );
+    }
+    Ok(stream)
+}
+
+/// [`stream_of`] for the calls that take a stream of any device. Those that ask
+/// for its work need a context all the same, and check that themselves.
+pub(crate) fn any_stream(sim: &Sim, stream: *mut c_void) -> Result<u64> {
     if stream.is_null() {
         let device = process::device()?;
         return Ok(sim.devices[device as usize].default_stream);

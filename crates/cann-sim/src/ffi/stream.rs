@@ -10,7 +10,7 @@ use ascend_rs_sys::{
 };
 
 use super::after_wait;
-use super::{accept, put, required, stream_of};
+use super::{accept, any_stream, put, required, stream_of};
 use crate::host_calls;
 use crate::model::cost::CallKind;
 use crate::model::error::fail;
@@ -51,7 +51,8 @@ pub extern "C" fn aclrtCreateStreamV2(stream: *mut *mut c_void, handle: *const c
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtDestroyStream(stream: *mut c_void) -> aclError {
     after_wait(enter(CallKind::DestroyStream, 0, |sim| {
-        sim.destroy_stream(required(stream)? as u64, false)
+        let stream = stream_of(sim, required(stream)?)?;
+        sim.destroy_stream(stream, false)
     }))
 }
 
@@ -59,7 +60,8 @@ pub extern "C" fn aclrtDestroyStream(stream: *mut c_void) -> aclError {
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtDestroyStreamForce(stream: *mut c_void) -> aclError {
     enter(CallKind::DestroyStream, 0, |sim| {
-        sim.destroy_stream(required(stream)? as u64, true)
+        let stream = stream_of(sim, required(stream)?)?;
+        sim.destroy_stream(stream, true)
     })
 }
 
@@ -68,7 +70,8 @@ pub extern "C" fn aclrtDestroyStreamForce(stream: *mut c_void) -> aclError {
 pub extern "C" fn aclrtStreamQuery(stream: *mut c_void, status: *mut c_uint) -> aclError {
     enter(CallKind::QueryStream, 0, |sim| {
         let out = required(status)?;
-        let stream = stream_of(sim, stream)?;
+        process::device()?;
+        let stream = any_stream(sim, stream)?;
         sim.forbid_in_capture(stream)?;
         let device = sim.stream(stream)?.device;
         sim.healthy(device)?;
@@ -90,7 +93,7 @@ pub extern "C" fn aclrtStreamQuery(stream: *mut c_void, status: *mut c_uint) -> 
 pub extern "C" fn aclrtStreamGetId(stream: *mut c_void, id: *mut i32) -> aclError {
     enter(CallKind::Other, 0, |sim| {
         let out = required(id)?;
-        let stream = stream_of(sim, stream)?;
+        let stream = any_stream(sim, stream)?;
         put(out, sim.stream(stream)?.id);
         Ok(())
     })
@@ -106,7 +109,8 @@ pub extern "C" fn aclrtGetStreamId(stream: *mut c_void, id: *mut i32) -> aclErro
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtSynchronizeStream(stream: *mut c_void) -> aclError {
     after_wait(enter(CallKind::SyncStream, 0, |sim| {
-        let stream = stream_of(sim, stream)?;
+        process::device()?;
+        let stream = any_stream(sim, stream)?;
         sim.sync_stream(stream, CallKind::SyncStream)
     }))
 }
@@ -261,7 +265,7 @@ pub extern "C" fn aclrtLaunchHostFunc(
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtSubscribeReport(threadId: u64, stream: *mut c_void) -> aclError {
     enter(CallKind::Other, 0, |sim| {
-        let stream = stream_of(sim, stream)?;
+        let stream = any_stream(sim, stream)?;
         sim.stream_mut(stream)?.report_thread = Some(threadId);
         Ok(())
     })
@@ -271,7 +275,7 @@ pub extern "C" fn aclrtSubscribeReport(threadId: u64, stream: *mut c_void) -> ac
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtUnSubscribeReport(threadId: u64, stream: *mut c_void) -> aclError {
     enter(CallKind::Other, 0, |sim| {
-        let stream = stream_of(sim, stream)?;
+        let stream = any_stream(sim, stream)?;
         let stream = sim.stream_mut(stream)?;
         if stream.report_thread != Some(threadId) {
             return fail(ACL_ERROR_RT_PARAM_INVALID, "the thread is not the stream's");
