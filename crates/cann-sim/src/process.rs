@@ -11,17 +11,25 @@ use std::ffi::{CStr, CString};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, OnceLock};
+use std::time::Duration;
 
 use ascend_rs_sys::{ACL_ERROR_INTERNAL_ERROR, ACL_ERROR_RT_CONTEXT_NULL, ACL_SUCCESS, aclError};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::host_calls;
-use crate::model::config::Config;
+use crate::model::config::{Config, ReportTo};
 use crate::model::cost::CallKind;
 use crate::model::error::{Failure, Result, fail};
 use crate::model::sim::{Caller, Sim};
 
-static SIM: OnceLock<Mutex<Sim>> = OnceLock::new();
+static SIM: OnceLock<Machine> = OnceLock::new();
+
+/// The simulator, and what is known of it without its lock.
+struct Machine {
+    sim: Mutex<Sim>,
+    report: Option<ReportTo>,
+    process: u32,
+}
 
 thread_local! {
     static DEVICE: Cell<Option<u32>> = const { Cell::new(None) };
@@ -32,13 +40,44 @@ thread_local! {
 
 /// The simulator of this process, made from the environment when first asked for.
 pub fn sim() -> MutexGuard<'static, Sim> {
-    SIM.get_or_init(|| Mutex::new(Sim::new(config_from_environment())))
-        .lock()
+    let machine = SIM.get_or_init(|| {
+        let config = config_from_environment();
+        Machine {
+            report: config.report.clone(),
+            process: std::process::id(),
+            sim: Mutex::new(Sim::new(config)),
+        }
+    });
+    machine.sim.lock()
 }
 
 /// The simulator, if any call was made yet.
 pub fn existing() -> Option<MutexGuard<'static, Sim>> {
-    SIM.get().map(|sim| sim.lock())
+    SIM.get().map(|machine| machine.sim.lock())
+}
+
+/// Where the report at exit goes, if any call was made and one is wanted.
+pub fn report_target() -> Option<&'static ReportTo> {
+    SIM.get()?.report.as_ref()
+}
+
+/// The simulator for the last time. In a child of `fork` none if a call of another
+/// thread was under way at the fork: that thread, which is not in the child, holds
+/// the lock there for ever.
+pub fn at_exit() -> Option<MutexGuard<'static, Sim>> {
+    let machine = SIM.get()?;
+    if machine.process == std::process::id() {
+        return Some(machine.sim.lock());
+    }
+    // The child may have threads of its own, whose calls end. It does not wait in
+    // the lock's queue, whose own locks may be held as well.
+    (0..50).find_map(|_| {
+        let sim = machine.sim.try_lock();
+        if sim.is_none() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        sim
+    })
 }
 
 fn config_from_environment() -> Config {

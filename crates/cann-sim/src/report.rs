@@ -198,10 +198,11 @@ pub fn write(report: &Report, path: &str) -> std::io::Result<()> {
 
 /// Writes the report where the configuration says.
 fn write_at_exit() {
-    let Some(sim) = process::existing() else {
+    let Some(target) = process::report_target() else {
         return;
     };
-    let Some(target) = sim.config.report.clone() else {
+    let Some(sim) = process::at_exit() else {
+        eprintln!("cann-sim: no report: a call was under way when the process was forked");
         return;
     };
     let report = of(&sim);
@@ -209,7 +210,7 @@ fn write_at_exit() {
     match target {
         ReportTo::Stderr => eprint!("{}", text(&report)),
         ReportTo::File(path) => {
-            let written = write(&report, &path);
+            let written = write(&report, path);
             if let Err(error) = written {
                 eprintln!("cann-sim: report to {path}: {error}");
             }

@@ -34,3 +34,19 @@ fn a_process_that_ends_leaves_its_report() {
     assert_eq!((&free["count"], &free["failed"]), (&2.into(), &1.into()));
     assert!(free["ns"].as_u64() > Some(0));
 }
+
+/// The child has the parent's lock, held for ever by a thread it does not have.
+#[test]
+fn a_child_forked_during_a_call_ends() {
+    let meeting = Meeting::new();
+    let mut peer = meeting.peer(&[]);
+    assert_eq!(peer.get("fork"), "0", "no report is wanted");
+    let pattern = meeting.directory.join("report-%p.json");
+    let mut peer = meeting.peer(&[("CANN_SIM_REPORT", pattern.to_str().unwrap())]);
+    assert_eq!(peer.get("fork"), "0", "a report is wanted");
+    let id = peer.id();
+    drop(peer);
+    let written = std::fs::read_dir(&meeting.directory).unwrap();
+    let names: Vec<_> = written.map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(names, [format!("report-{id}.json").as_str()]);
+}

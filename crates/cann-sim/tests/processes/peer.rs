@@ -4,6 +4,8 @@
 use std::ffi::{CString, c_char, c_void};
 use std::io::BufRead;
 use std::ptr::null_mut;
+use std::sync::Barrier;
+use std::time::Duration;
 
 use ascend_rs_sys::*;
 use ascendcl::ffi::control::{Stats, cannSimGetStats};
@@ -180,8 +182,44 @@ fn perform(words: &[&str]) -> (aclError, String) {
             let Stats { used, hazards, .. } = stats;
             (code, format!("{used} {hazards}"))
         }
+        ["fork"] => (0, fork_during_a_call().to_string()),
         _ => panic!("unknown order {words:?}"),
     }
+}
+
+/// Forks while another thread is in a call; how the child, which exits at once,
+/// ended, or -1 if it does not end.
+fn fork_during_a_call() -> i32 {
+    let (held, waits) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let sim = ascendcl::process::sim();
+            held.wait();
+            waits.wait();
+            drop(sim);
+        });
+        held.wait();
+        // SAFETY: the child calls nothing but `exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: has no precondition.
+            unsafe { libc::exit(0) };
+        }
+        let mut status = -1;
+        for _ in 0..1000 {
+            // SAFETY: writes the status of a child of this process.
+            if unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } != 0 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if status == -1 {
+            // SAFETY: the number is that of a child that has not been waited for.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+        }
+        waits.wait();
+        status
+    })
 }
 
 #[test]
