@@ -30,12 +30,12 @@ use ascendcl::ffi::uce::{
     aclrtRepairError,
 };
 use ascendcl::ffi::vmm::{
-    aclrtFreePhysical, aclrtMallocPhysical, aclrtMapMem, aclrtReleaseMemAddress,
-    aclrtReserveMemAddress, aclrtUnmapMem,
+    aclrtFreePhysical, aclrtMallocPhysical, aclrtMapMem, aclrtMemGetAccess, aclrtMemSetAccess,
+    aclrtReleaseMemAddress, aclrtReserveMemAddress, aclrtUnmapMem,
 };
 use parking_lot::{Mutex, MutexGuard};
 
-use support::HUGE_PAGES;
+use support::{DEVICE_0, HUGE_PAGES, READ_AND_WRITE};
 
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -204,6 +204,47 @@ fn devices_reach_each_other() {
         assert_eq!(aclrtFree(memory), 0);
     }
     assert_eq!(stats().hazards, 0);
+}
+
+/// aclrtMemSetAccess, aclrtMemGetAccess: of the device that is named; the owner
+/// has access from aclrtMapMem on.
+#[test]
+fn access_to_a_mapping_is_each_device_s_own() {
+    let _turn = turn();
+    let page = 2 * MIB;
+    let (mut base, mut handle) = (null_mut::<c_void>(), null_mut());
+    let reserved = aclrtReserveMemAddress(&mut base, page, 0, null_mut(), 1);
+    assert_eq!(reserved, 0);
+    assert_eq!(aclrtMallocPhysical(&mut handle, page, &HUGE_PAGES, 0), 0);
+    assert_eq!(aclrtMapMem(base, page, 0, handle, 0), 0);
+    let device_1 = aclrtMemLocation { id: 1, ..DEVICE_0 };
+    let set = |location, flags| {
+        let mut desc = aclrtMemAccessDesc {
+            flags,
+            location,
+            ..READ_AND_WRITE
+        };
+        aclrtMemSetAccess(base, page, &mut desc, 1)
+    };
+    let told = || {
+        [DEVICE_0, device_1].map(|mut location| {
+            let mut flags = 9;
+            assert_eq!(aclrtMemGetAccess(base, &mut location, &mut flags), 0);
+            flags
+        })
+    };
+    let all = u64::from(ACL_RT_MEM_ACCESS_FLAGS_READWRITE);
+    assert_eq!(told(), [all, 0]);
+    assert_eq!(set(device_1, ACL_RT_MEM_ACCESS_FLAGS_READWRITE), 0);
+    assert_eq!(told(), [all, all]);
+    assert_eq!(set(device_1, 0), 0);
+    assert_eq!(told(), [all, 0]);
+    assert_eq!(aclrtMemset(base, page, 0, page), 0);
+    assert_eq!(set(DEVICE_0, 0), 0);
+    assert_ne!(aclrtMemset(base, page, 0, page), 0, "nobody has access");
+    assert_eq!((aclrtUnmapMem(base), aclrtFreePhysical(handle)), (0, 0));
+    assert_eq!(aclrtReleaseMemAddress(base), 0);
+    assert_eq!(stats().hazards, 1);
 }
 
 /// torch_npu's stop_device and restart_device: abort what is running, read the

@@ -174,14 +174,14 @@ pub extern "C" fn aclrtMemSetAccess(
         if count == 0 {
             return fail(ACL_ERROR_INVALID_PARAM, "access: nothing described");
         }
-        let mut readable = true;
+        let mut devices = Vec::new();
         for desc in elements(required(desc)?, count) {
             if desc.location.r#type == ACL_MEM_LOCATION_TYPE_DEVICE {
-                sim.device_index(desc.location.id as i32)?;
+                let device = sim.device_index(desc.location.id as i32)?;
+                devices.push((device, desc.flags != 0));
             }
-            readable &= desc.flags != 0;
         }
-        sim.vmm.set_access(addr, size as u64, readable)
+        sim.vmm.set_access(addr, size as u64, &devices)
     })
 }
 
@@ -194,9 +194,15 @@ pub extern "C" fn aclrtMemGetAccess(
 ) -> aclError {
     enter(CallKind::Other, 0, |sim| {
         let addr = required(virPtr)? as u64;
-        let (_, out) = (required(location)?, required(flag)?);
+        let (location, out) = (required(location)?, required(flag)?);
+        // SAFETY: the caller passed a pointer to the structure.
+        let location = unsafe { location.read() };
         let mapping = sim.vmm.mapping_at(addr)?;
-        let flags = if mapping.accessible {
+        let asked = match location.r#type {
+            ACL_MEM_LOCATION_TYPE_DEVICE => 1 << sim.device_index(location.id as i32)?,
+            _ => u16::MAX,
+        };
+        let flags = if mapping.access & asked != 0 {
             ACL_RT_MEM_ACCESS_FLAGS_READWRITE
         } else {
             0

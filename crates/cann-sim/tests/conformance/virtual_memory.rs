@@ -232,10 +232,39 @@ fn access_is_granted_to_whole_mappings() {
     sim.vmm.withhold_access(base);
     sim.submit(stream, kernel(base, 8)).unwrap();
     assert_eq!(hazards(&sim), [HazardKind::UnmappedAccess]);
-    assert_eq!(code(sim.vmm.set_access(base, PAGE / 2, true)), INVALID);
-    sim.vmm.set_access(base, PAGE, true).unwrap();
+    let half = sim.vmm.set_access(base, PAGE / 2, &[(0, true)]);
+    assert_eq!(code(half), INVALID);
+    sim.vmm.set_access(base, PAGE, &[(0, true)]).unwrap();
     sim.submit(stream, kernel(base, 8)).unwrap();
     assert_eq!(hazards(&sim).len(), 1);
+    sim.vmm.set_access(base, PAGE, &[(0, false)]).unwrap();
+    sim.submit(stream, kernel(base, 8)).unwrap();
+    assert_eq!(hazards(&sim).len(), 2);
+}
+
+/// aclrtMemSetAccess: of the devices it names; pages in the host's memory are
+/// every device's.
+#[test]
+fn access_is_each_device_s_own() {
+    let mut sim = machine();
+    let stream = sim.add_stream(0);
+    let base = sim.vmm.reserve(4 * PAGE, 0, 0, 1).unwrap();
+    let page = handle(&mut sim, 0, PAGE);
+    sim.map(base, PAGE, 0, page, 0).unwrap();
+    let access = |sim: &Sim| sim.vmm.mapping_at(base).unwrap().access;
+    assert_eq!(access(&sim), 0b01, "the owner's");
+    sim.vmm.set_access(base, PAGE, &[(1, false)]).unwrap();
+    sim.submit(stream, kernel(base, 8)).unwrap();
+    assert_eq!(hazards(&sim), [], "the owner keeps it");
+    sim.vmm.set_access(base, PAGE, &[(1, true)]).unwrap();
+    assert_eq!(access(&sim), 0b11);
+    let both = [(0, false), (1, false), (1, true)];
+    sim.vmm.set_access(base, PAGE, &both).unwrap();
+    assert_eq!(access(&sim), 0b10, "in order");
+    sim.unmap(base).unwrap();
+    let own = sim.malloc_physical(Place::Host, PAGE, Pages::Huge, 4);
+    sim.map(base, PAGE, 0, own.unwrap(), 0).unwrap();
+    assert_eq!(access(&sim), u16::MAX);
 }
 
 /// aclrtMemExportToShareableHandle: handle and shared handle are one to one;

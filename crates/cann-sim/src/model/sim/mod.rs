@@ -293,7 +293,7 @@ impl Sim {
     }
 
     /// True if a range is host memory or lies in one live allocation or in
-    /// mappings without a gap.
+    /// mappings without a gap that some device may touch.
     pub fn mapped(&self, access: &Access) -> bool {
         if !is_device(access.addr) || access.len == 0 {
             return true;
@@ -313,7 +313,7 @@ impl Sim {
         let mut at = access.addr;
         while at < end {
             match self.vmm.find(at) {
-                Some((start, mapping)) if mapping.accessible => at = start + mapping.len,
+                Some((start, mapping)) if mapping.access != 0 => at = start + mapping.len,
                 _ => return false,
             }
         }

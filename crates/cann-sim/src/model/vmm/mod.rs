@@ -253,7 +253,7 @@ impl Vmm {
             handle,
             place,
             owner,
-            accessible: true,
+            access: place.access(),
         };
         self.mappings.insert(addr, mapping);
         if let Some(reservation) = self.reservations.get_mut(&start) {
@@ -304,11 +304,15 @@ impl Vmm {
         Ok((mapping, self.reap(mapping.handle)))
     }
 
-    /// Grants a device access to a mapping, which must be named exactly.
-    pub fn set_access(&mut self, addr: u64, len: u64, readable: bool) -> Result<()> {
+    /// Grants devices access to a mapping, which must be named exactly, or takes it
+    /// from them. What other devices may do stays as it was.
+    pub fn set_access(&mut self, addr: u64, len: u64, devices: &[(u32, bool)]) -> Result<()> {
         match self.mappings.get_mut(&addr) {
             Some(mapping) if mapping.len == len => {
-                mapping.accessible = readable;
+                for &(device, granted) in devices {
+                    let bit = 1 << device;
+                    mapping.access = (mapping.access & !bit) | if granted { bit } else { 0 };
+                }
                 Ok(())
             }
             _ => fail(INVALID, "access: not the address and size of a mapping"),
@@ -318,7 +322,7 @@ impl Vmm {
     /// Makes a mapping inaccessible until access is granted.
     pub fn withhold_access(&mut self, addr: u64) {
         if let Some(mapping) = self.mappings.get_mut(&addr) {
-            mapping.accessible = false;
+            mapping.access = 0;
         }
     }
 

@@ -11,6 +11,17 @@ pub enum Place {
     Host,
 }
 
+impl Place {
+    /// The devices that may touch a mapping of pages here without being granted it:
+    /// the one that has them, or, if the host has, all.
+    pub(super) fn access(self) -> u16 {
+        match self {
+            Place::Device(device) => 1 << device,
+            Place::Host => u16::MAX,
+        }
+    }
+}
+
 /// A physical handle.
 #[derive(Debug, Clone)]
 pub struct Physical {
@@ -44,8 +55,9 @@ pub struct Mapping {
     pub place: Place,
     /// Number that no other allocation or mapping ever has.
     pub owner: u64,
-    /// False until access is granted to a mapping made without.
-    pub accessible: bool,
+    /// The devices that may touch it, a bit for each; none until access is granted
+    /// to a mapping made without.
+    pub access: u16,
 }
 
 /// A reserved range.
