@@ -1,8 +1,9 @@
 //! Streams and events on the virtual clock.
 
 use ascend_rs_sys::{
-    ACL_ERROR_RT_NO_EVENT_RESOURCE, ACL_ERROR_RT_PARAM_INVALID, ACL_ERROR_RT_STREAM_SYNC_TIMEOUT,
-    ACL_EVENT_SYNC, ACL_EVENT_TIME_LINE, ACL_STREAM_WAIT_VALUE_EQ,
+    ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_NO_EVENT_RESOURCE, ACL_ERROR_RT_PARAM_INVALID,
+    ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, ACL_EVENT_SYNC, ACL_EVENT_TIME_LINE,
+    ACL_STREAM_WAIT_VALUE_EQ,
 };
 use ascendcl::model::cost::CallKind;
 use ascendcl::model::ledger::HazardKind;
@@ -108,7 +109,7 @@ fn a_wait_that_is_reached_later_keeps_to_its_record() {
         let mut sim = machine();
         let [one, two, writer] = [(); 3].map(|()| sim.add_stream(0));
         let flag = sim.malloc(0, 64, Policy::NormalOnly).unwrap();
-        let event = sim.add_event(0, 1, true).unwrap();
+        let event = sim.add_event(0, 1, false).unwrap();
         let end = sim.add_event(0, 8, true).unwrap();
         sim.submit(one, task(1_000_000)).unwrap();
         sim.record(event, one).unwrap();
@@ -131,7 +132,7 @@ fn a_wait_keeps_to_a_record_of_unknown_time() {
         let mut sim = machine();
         let [one, two, third, writer] = [(); 4].map(|()| sim.add_stream(0));
         let flag = sim.malloc(0, 64, Policy::NormalOnly).unwrap();
-        let event = sim.add_event(0, 1, true).unwrap();
+        let event = sim.add_event(0, 1, false).unwrap();
         sim.wait_value(one, flag, 1, ACL_STREAM_WAIT_VALUE_EQ)
             .unwrap();
         sim.submit(one, task(300)).unwrap();
@@ -218,6 +219,19 @@ fn reset_forgets_the_record() {
     assert_eq!(sim.event_complete(event), Ok(true));
     sim.reset_event(event, stream).unwrap();
     assert_eq!(sim.event_complete(event), Ok(false));
+}
+
+/// `api_impl.cc`, EventReset: events of aclrtCreateEventExWithFlag are refused.
+#[test]
+fn an_event_of_the_newer_call_cannot_be_reset() {
+    let mut sim = machine();
+    let stream = sim.add_stream(0);
+    let event = sim.add_event(0, 8, true).unwrap();
+    sim.submit(stream, task(10)).unwrap();
+    sim.record(event, stream).unwrap();
+    let refused = sim.reset_event(event, stream);
+    assert_eq!(code(refused), ACL_ERROR_RT_FEATURE_NOT_SUPPORT);
+    assert_eq!(sim.event_complete(event), Ok(false), "keeps its record");
 }
 
 /// Elapsed time is that between the records' times.

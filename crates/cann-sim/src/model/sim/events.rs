@@ -2,7 +2,7 @@
 
 use ascend_rs_sys::{
     ACL_ERROR_RT_EVENT_SYNC_TIMEOUT, ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID,
-    ACL_ERROR_RT_NO_EVENT_RESOURCE, ACL_ERROR_RT_PARAM_INVALID,
+    ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_NO_EVENT_RESOURCE, ACL_ERROR_RT_PARAM_INVALID,
 };
 
 use super::Sim;
@@ -107,10 +107,15 @@ impl Sim {
         }
     }
 
-    /// Makes an event unrecorded.
+    /// Makes an event unrecorded; one of the newer call cannot be (`EventReset` in
+    /// the runtime's `api_impl.cc`).
     pub fn reset_event(&mut self, event: u64, stream: u64) -> Result<()> {
         self.stream(stream)?;
         match self.events.get_mut(event) {
+            Some(event) if event.extended => fail(
+                ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                "reset of an event of aclrtCreateEventExWithFlag",
+            ),
             Some(event) => {
                 event.mark = Mark::None;
                 event.records += 1;
