@@ -79,9 +79,11 @@ int cannSimAdvance(uint64_t nanoseconds);
 int cannSimLaunch(void* stream, uint64_t addr, uint64_t len);
 
 /* Knobs; they take effect with the next call. */
-/* The capacity may be set below what is in use: nothing more can be allocated then. */
+/* The capacity may be set below what is in use: nothing more can be allocated then, but from the
+ * pages of 1 GiB put aside. */
 int cannSimSetCapacity(int32_t device, uint64_t bytes);
 int cannSimSetExternalUsage(int32_t device, uint64_t bytes);
+/* Pages put aside, those in use among them; no more than fit into the capacity. */
 int cannSimSetHuge1gPages(int32_t device, uint64_t pages);
 /* Cost of a kind of call: once, and for each 2 MiB. */
 int cannSimSetCallCost(const char* call, uint64_t base, uint64_t perPage);

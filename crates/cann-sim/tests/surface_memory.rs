@@ -111,6 +111,9 @@ fn free_and_all_pages_of_1_gib_are_told() {
     assert_eq!(aclrtMallocAlign32(&mut giant, 2 << 30, 6), 0);
     assert_eq!(told(), (3, 5));
     assert_eq!(aclrtFree(giant), 0);
+    let many = cannSimSetHuge1gPages(0, 1 << 40);
+    assert_eq!(many, ACL_ERROR_INVALID_PARAM, "more than the device has");
+    assert_eq!(told(), (5, 5));
     assert_eq!(cannSimSetHuge1gPages(0, 0), 0);
     assert_eq!(told(), (0, 0));
 }

@@ -15,6 +15,7 @@ use crate::model::config::{Alias, MAX_CAPACITY};
 use crate::model::cost::{CallKind, MEMORY_CALLS, kind_by_name};
 use crate::model::error::{Result, fail};
 use crate::model::fault::FaultPlan;
+use crate::model::memory::GIANT_PAGE;
 use crate::model::sim::Sim;
 use crate::model::work::{Access, Work};
 use crate::process;
@@ -276,6 +277,9 @@ pub extern "C" fn cannSimSetHuge1gPages(device: i32, pages: u64) -> aclError {
     control(|sim| {
         let device = sim.device_index(device)?;
         let device = sim.device(device);
+        if pages > device.capacity / GIANT_PAGE {
+            return fail(ACL_ERROR_INVALID_PARAM, "more than the device has");
+        }
         let used = device.giant_total - device.giant_pages;
         device.giant_pages = pages.saturating_sub(used);
         device.giant_total = device.giant_pages + used;

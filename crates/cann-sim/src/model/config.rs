@@ -2,6 +2,7 @@
 
 use super::cost::CostModel;
 use super::fault::{FaultPlan, parse_bytes};
+use super::memory::GIANT_PAGE;
 
 /// What stands behind device addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +115,9 @@ impl Config {
             return Err(format!("CANN_SIM_CAPACITY: more than {MAX_CAPACITY} bytes"));
         }
         config.huge_1g_pages = number("CANN_SIM_HUGE1G_PAGES", 0)?;
+        if config.huge_1g_pages > config.capacity / GIANT_PAGE {
+            return Err("CANN_SIM_HUGE1G_PAGES: more than the device has".into());
+        }
         config.workspace = number("CANN_SIM_WORKSPACE", 0)?;
         config.compute_limit = number("CANN_SIM_COMPUTE_LIMIT", config.compute_limit)?;
         config.stream_depth = number("CANN_SIM_STREAM_DEPTH", 4096)?.max(1) as usize;
@@ -257,6 +261,7 @@ mod tests {
         for (name, value) in [
             ("CANN_SIM_DEVICES", "0"),
             ("CANN_SIM_CAPACITY", "much"),
+            ("CANN_SIM_HUGE1G_PAGES", "65"),
             ("CANN_SIM_MODE", "real"),
             ("CANN_SIM_ALIAS", "maybe"),
             ("CANN_SIM_COSTS", "aclrtMalloc"),

@@ -1,7 +1,10 @@
 //! One device: how much of its memory is in use, and its state of health.
 
+use ascend_rs_sys::ACL_ERROR_RT_MEMORY_ALLOCATION;
+
+use super::error::{Result, fail};
 use super::ledger::Ledger;
-use super::memory::PlainMemory;
+use super::memory::{GIANT_PAGE, Pages, PlainMemory};
 
 /// A device.
 #[derive(Debug)]
@@ -57,25 +60,35 @@ impl Device {
         }
     }
 
-    /// Bytes that can still be allocated.
+    /// Bytes that can still be allocated in other pages than those put aside.
     pub fn free(&self) -> u64 {
         self.capacity
             .saturating_sub(self.used)
             .saturating_sub(self.external)
+            .saturating_sub(self.giant_pages.saturating_mul(GIANT_PAGE))
     }
 
-    /// Takes bytes of memory; false, and nothing taken, when there are too few.
-    pub fn charge(&mut self, len: u64) -> bool {
-        if len > self.free() {
-            return false;
+    /// Takes whole pages of memory, those of 1 GiB from their set; nothing is taken
+    /// when there are too few.
+    pub fn charge(&mut self, pages: Pages, len: u64) -> Result<()> {
+        if pages == Pages::Giant {
+            let Some(rest) = self.giant_pages.checked_sub(len / GIANT_PAGE) else {
+                return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "too few pages of 1 GiB");
+            };
+            self.giant_pages = rest;
+        } else if len > self.free() {
+            return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "device memory is exhausted");
         }
         self.used += len;
         self.peak = self.peak.max(self.used);
-        true
+        Ok(())
     }
 
-    /// Gives bytes of memory back.
-    pub fn discharge(&mut self, len: u64) {
+    /// Gives memory back to where it was taken from.
+    pub fn discharge(&mut self, pages: Pages, len: u64) {
         self.used = self.used.saturating_sub(len);
+        if pages == Pages::Giant {
+            self.giant_pages += len / GIANT_PAGE;
+        }
     }
 }

@@ -7,7 +7,9 @@ use ascendcl::model::sim::memory::Policy;
 use super::{GIB, MIB, backed, code, hazards, kernel, machine};
 use ascendcl::model::config::Config;
 use ascendcl::model::ledger::HazardKind;
+use ascendcl::model::memory::Pages;
 use ascendcl::model::sim::Sim;
+use ascendcl::model::vmm::Place;
 
 /// Header: 207001 is "memory allocation error, only used by out of memory".
 #[test]
@@ -59,6 +61,33 @@ fn giant_pages_come_from_a_set_of_their_own() {
     );
     sim.free(addr).unwrap();
     assert!(sim.malloc(0, 5, Policy::GiantOnly).is_ok());
+}
+
+/// Other allocations leave that set alone, and it is there when they have all else.
+#[test]
+fn what_is_put_aside_for_giant_pages_is_not_free() {
+    let config = Config {
+        capacity: 4 * GIB,
+        huge_1g_pages: 1,
+        ..Config::default()
+    };
+    let mut sim = Sim::new(config);
+    assert_eq!(sim.memory_info(0), (3 * GIB, 4 * GIB));
+    let giant = sim.malloc(0, GIB, Policy::GiantOnly).unwrap();
+    assert_eq!(sim.memory_info(0), (3 * GIB, 4 * GIB));
+    sim.free(giant).unwrap();
+    let all = sim.malloc(0, 3 * GIB, Policy::HugeFirst).unwrap();
+    let more = sim.malloc(0, 1, Policy::HugeFirst);
+    assert_eq!(code(more), ACL_ERROR_RT_MEMORY_ALLOCATION);
+    let place = Place::Device(0);
+    let more = sim.malloc_physical(place, 2 * MIB, Pages::Huge, 4);
+    assert_eq!(code(more), ACL_ERROR_RT_MEMORY_ALLOCATION);
+    let giant = sim.malloc_physical(place, GIB, Pages::Giant, 10).unwrap();
+    assert_eq!(sim.devices[0].peak, 4 * GIB);
+    sim.free_physical(giant).unwrap();
+    assert!(sim.malloc(0, GIB, Policy::GiantOnly).is_ok());
+    sim.free(all).unwrap();
+    assert_eq!(sim.memory_info(0), (3 * GIB, 4 * GIB));
 }
 
 /// Reference 11-01, aclrtFree: does not wait; what still uses the memory is

@@ -9,7 +9,7 @@ use super::{Sim, is_device};
 use crate::model::cost::CallKind;
 use crate::model::error::{Result, fail};
 use crate::model::ledger::HazardKind;
-use crate::model::memory::{Allocation, GIANT_PAGE, Pages, SMALL_LIMIT, device_of};
+use crate::model::memory::{Allocation, Pages, SMALL_LIMIT, device_of};
 use crate::model::work::{Access, Action, Work};
 
 /// Which pages an allocation may have.
@@ -42,13 +42,7 @@ impl Sim {
         };
         let owner = self.next_number();
         let state = self.device(device);
-        let giants = taken / GIANT_PAGE;
-        if pages == Pages::Giant && giants > state.giant_pages {
-            return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "too few pages of 1 GiB");
-        }
-        if !state.charge(taken) {
-            return out_of_memory();
-        }
+        state.charge(pages, taken)?;
         let allocation = Allocation {
             requested: len,
             len: taken,
@@ -57,20 +51,17 @@ impl Sim {
             imported: false,
         };
         let Some(addr) = state.memory.place(allocation) else {
-            state.discharge(taken);
+            state.discharge(pages, taken);
             return out_of_memory();
         };
         if !self.backing.allocate(addr, taken) {
             let state = self.device(device);
             state.memory.remove(addr);
-            state.discharge(taken);
+            state.discharge(pages, taken);
             return fail(
                 ACL_ERROR_RT_MEMORY_ALLOCATION,
                 "the host has no pages for this",
             );
-        }
-        if pages == Pages::Giant {
-            self.device(device).giant_pages -= giants;
         }
         Ok(addr)
     }
@@ -128,11 +119,8 @@ impl Sim {
             return;
         }
         self.backing.release(addr, allocation.len);
-        let state = self.device(device);
-        state.discharge(allocation.len);
-        if allocation.pages == Pages::Giant {
-            state.giant_pages += allocation.len / GIANT_PAGE;
-        }
+        self.device(device)
+            .discharge(allocation.pages, allocation.len);
     }
 
     /// True on parts whose kernels do not read past the end of a tensor, where

@@ -6,7 +6,7 @@ use super::Sim;
 use crate::ipc;
 use crate::model::error::{Result, fail};
 use crate::model::ledger::HazardKind;
-use crate::model::memory::{GIANT_PAGE, Pages};
+use crate::model::memory::Pages;
 use crate::model::vmm::{Physical, Place, Released};
 
 impl Sim {
@@ -24,15 +24,8 @@ impl Sim {
                 "physical memory: size is not a multiple of the granularity",
             );
         }
-        let giants = len / GIANT_PAGE;
         if let Place::Device(device) = place {
-            let state = self.device(device);
-            if pages == Pages::Giant && giants > state.giant_pages {
-                return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "too few pages of 1 GiB");
-            }
-            if !state.charge(len) {
-                return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "device memory is exhausted");
-            }
+            self.device(device).charge(pages, len)?;
         }
         let physical = Physical {
             place,
@@ -48,15 +41,12 @@ impl Sim {
         if !self.backing.create(handle, len, place == Place::Host) {
             self.vmm.free(handle)?;
             if let Place::Device(device) = place {
-                self.device(device).discharge(len);
+                self.device(device).discharge(pages, len);
             }
             return fail(
                 ACL_ERROR_RT_MEMORY_ALLOCATION,
                 "the host has no pages for this",
             );
-        }
-        if let (Place::Device(device), Pages::Giant) = (place, pages) {
-            self.device(device).giant_pages -= giants;
         }
         Ok(handle)
     }
@@ -75,11 +65,7 @@ impl Sim {
             ipc::withdraw(&ipc::handle_name(number));
         }
         if let (Place::Device(device), false) = (released.place, released.imported) {
-            let state = self.device(device);
-            state.discharge(released.len);
-            if released.pages == Pages::Giant {
-                state.giant_pages += released.len / GIANT_PAGE;
-            }
+            self.device(device).discharge(released.pages, released.len);
         }
     }
 
