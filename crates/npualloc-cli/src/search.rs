@@ -2,6 +2,7 @@
 //! what is better is kept.
 
 use indicatif::ProgressBar;
+use npualloc::config::Settings;
 use npualloc_replay::replay::Outcome;
 use npualloc_replay::trace::Trace;
 use serde::Serialize;
@@ -119,7 +120,7 @@ impl Search<'_> {
                     .map(|text| join(&best.conf, text))
                     .collect();
                 let scores = runs::side_by_side(&texts, self.bar, |conf| {
-                    self.score(conf.clone(), best.least_capacity)
+                    self.score(conf.clone(), Some(&best))
                 })?;
                 for score in &scores {
                     if self.is_better(score, &best) {
@@ -129,24 +130,30 @@ impl Search<'_> {
                 all.extend(scores);
             }
         }
-        all.sort_by_key(|one| self.cost(one));
+        self.rank(&mut all);
+        Ok(all)
+    }
+
+    /// By amount, the best of what completes before all.
+    fn rank(&self, all: &mut [Scored]) {
+        all.sort_by_key(|one| self.amount(one));
         // Of those that are as good as the best, the simplest: fewest settings, then as it was found.
-        if let Some(best) = all.first().map(|one| self.cost(one)) {
-            let good = |one: &Scored| self.cost(one) < best.saturating_add(self.grain(best));
+        if let Some(best) = all.iter().map(|one| self.cost(one)).min() {
+            let most = (best.0, best.1.saturating_add(self.grain(best.1)));
+            let good = |cost| cost == best || cost < most;
             let simplest = (0..all.len())
-                .filter(|index| good(&all[*index]))
+                .filter(|index| good(self.cost(&all[*index])))
                 .min_by_key(|index| all[*index].conf.matches(':').count());
             if let Some(index) = simplest {
                 all[..=index].rotate_right(1);
             }
         }
-        Ok(all)
     }
 
-    /// `to_beat`: a capacity on which others complete. What does not complete on less is not measured
-    /// further.
-    fn score(&self, conf: String, to_beat: Option<u64>) -> Result<Scored> {
-        let Ok(settings) = npualloc::config::Settings::parse(&conf) else {
+    /// `to_beat`: what has to be improved on. What completes neither where that does not nor on less than it is not
+    /// measured further.
+    fn score(&self, conf: String, to_beat: Option<&Scored>) -> Result<Scored> {
+        let Ok(settings) = Settings::parse(&conf) else {
             // Two settings that exclude each other.
             return Ok(Scored {
                 conf,
@@ -159,26 +166,26 @@ impl Search<'_> {
         let completes = here.out_of_memory_at.is_none();
         let stall_ns = completes.then(|| stalls(&here));
         let failed_served = completes.then_some(here.failed_served);
-        let least_capacity = match (self.goal, to_beat) {
-            (Goal::Stalls, _) => None,
-            (Goal::Memory, Some(bytes)) => {
-                let less = bytes.saturating_sub(runs::resolution(self.trace));
-                let tried = runs::capacity(Some(less), self.trace).ok();
-                let completes = match tried {
-                    Some(less) => runs::run(self.trace, &conf, &settings, less)?
-                        .out_of_memory_at
-                        .is_none(),
-                    None => false,
-                };
+        let to_beat =
+            to_beat.and_then(|best| Some((best.least_capacity?, best.stall_ns.is_some())));
+        let worth_measuring = match (self.goal, to_beat) {
+            (Goal::Stalls, _) => false,
+            (Goal::Memory, Some((_, false))) if completes => true,
+            (Goal::Memory, Some((bytes, _))) => self.completes_below(bytes, &conf, &settings)?,
+            (Goal::Memory, None) => true,
+        };
+        let least_capacity = if worth_measuring {
+            let least = runs::least(self.trace, &conf, &settings)?.map(|(bytes, _)| bytes);
+            // Completion is not quite monotone in the capacity.
+            least.map(|bytes| {
                 if completes {
-                    runs::least(self.trace, &conf, &settings)?.map(|(bytes, _)| bytes)
+                    bytes.min(self.capacity)
                 } else {
-                    None
+                    bytes
                 }
-            }
-            (Goal::Memory, None) => {
-                runs::least(self.trace, &conf, &settings)?.map(|(bytes, _)| bytes)
-            }
+            })
+        } else {
+            None
         };
         Ok(Scored {
             conf,
@@ -188,12 +195,28 @@ impl Search<'_> {
         })
     }
 
+    /// Whether a capacity is enough that is less than `bytes` by what can be told apart.
+    fn completes_below(&self, bytes: u64, conf: &str, settings: &Settings) -> Result<bool> {
+        let less = bytes.saturating_sub(runs::resolution(self.trace));
+        let Ok(less) = runs::capacity(Some(less), self.trace) else {
+            return Ok(false);
+        };
+        let outcome = runs::run(self.trace, conf, settings, less)?;
+        Ok(outcome.out_of_memory_at.is_none())
+    }
+
     /// What is to be least.
-    fn cost(&self, one: &Scored) -> u64 {
+    fn amount(&self, one: &Scored) -> u64 {
         match self.goal {
             Goal::Memory => one.least_capacity.unwrap_or(u64::MAX),
             Goal::Stalls => one.stall_ns.unwrap_or(u64::MAX),
         }
+    }
+
+    /// Before that comes whether it fails to complete on the given device, which the least capacity that is enough does
+    /// not quite tell.
+    fn cost(&self, one: &Scored) -> (bool, u64) {
+        (one.stall_ns.is_none(), self.amount(one))
     }
 
     /// A difference that is worth a setting: 0.5 % of the live bytes, or 1 % of a time.
@@ -205,7 +228,10 @@ impl Search<'_> {
     }
 
     fn is_better(&self, a: &Scored, b: &Scored) -> bool {
-        let (a, b) = (self.cost(a), self.cost(b));
+        let ((a_lacks, a), (b_lacks, b)) = (self.cost(a), self.cost(b));
+        if a_lacks != b_lacks {
+            return b_lacks;
+        }
         a < b && b - a >= self.grain(b)
     }
 }
@@ -225,7 +251,6 @@ fn join(conf: &str, more: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use npualloc::config::Settings;
 
     #[test]
     fn every_candidate_alone_is_accepted_by_the_parser() {
@@ -235,5 +260,46 @@ mod tests {
                 assert!(Settings::parse(&conf).is_ok(), "{conf}");
             }
         }
+    }
+
+    fn scored(conf: &str, least_capacity: u64, stall_ns: Option<u64>) -> Scored {
+        Scored {
+            conf: conf.to_owned(),
+            least_capacity: Some(least_capacity),
+            stall_ns,
+            failed_served: stall_ns.map(|_| 0),
+        }
+    }
+
+    #[test]
+    fn simpler_settings_come_first_where_they_are_as_good_and_complete() {
+        let trace = Trace {
+            peak_live: 10_000,
+            ..Trace::default()
+        };
+        let search = Search {
+            trace: &trace,
+            goal: Goal::Memory,
+            capacity: 10_030,
+            bar: &ProgressBar::hidden(),
+        };
+        let first = |mut all: [Scored; 3]| {
+            search.rank(&mut all);
+            all[0].conf.clone()
+        };
+        let varied = scored("a:1,b:1", 10_020, Some(9));
+        let far = scored("a:2", 12_000, Some(1));
+        // 0.5 % of what is live is 50.
+        let near = scored("a:1", 10_040, Some(9));
+        assert_eq!(first([near, varied.clone(), far.clone()]), "a:1");
+        let lacking = scored("a:1", 10_040, None);
+        assert!(search.is_better(&varied, &lacking));
+        assert_eq!(first([lacking, varied, far]), "a:1,b:1");
+        // What is enough somewhere below need not be enough here.
+        let below = scored("a:1", 9_000, None);
+        let enough = scored("a:1,b:1", 10_020, Some(9));
+        assert!(!search.is_better(&below, &enough));
+        let far = scored("a:2", 12_000, None);
+        assert_eq!(first([below, far, enough]), "a:1,b:1");
     }
 }

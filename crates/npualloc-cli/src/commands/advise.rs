@@ -23,7 +23,7 @@ struct Report {
     peak_live: u64,
     /// In the recorded run.
     failed_requests: usize,
-    /// Whether what is best completes (on the given device, where stalls are counted).
+    /// Whether what is best completes on the given device.
     completes: bool,
     /// The line to put before the program.
     advice: String,
@@ -45,10 +45,7 @@ pub fn run(arguments: &AdviseArgs, output: Output) -> Result<Verdict> {
     let candidates = search.run()?;
     bar.finish_and_clear();
     let best = candidates.first();
-    let completes = best.is_some_and(|best| match arguments.goal {
-        Goal::Memory => best.least_capacity.is_some_and(|bytes| bytes <= capacity),
-        Goal::Stalls => best.stall_ns.is_some(),
-    });
+    let completes = best.is_some_and(|best| best.stall_ns.is_some());
     let advice = best
         .map(|best| format!("PYTORCH_NPU_ALLOC_CONF={}", best.conf))
         .unwrap_or_default();
