@@ -8,7 +8,7 @@ use npualloc_replay::trace::Trace;
 use serde::Serialize;
 
 use crate::cli::Goal;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::runs;
 
 /// A way to vary settings: texts of which at most one is added.
@@ -153,14 +153,18 @@ impl Search<'_> {
     /// `to_beat`: what has to be improved on. What completes neither where that does not nor on less than it is not
     /// measured further.
     fn score(&self, conf: String, to_beat: Option<&Scored>) -> Result<Scored> {
-        let Ok(settings) = Settings::parse(&conf) else {
+        let settings = match runs::settings(&conf) {
+            Ok(settings) => settings,
             // Two settings that exclude each other.
-            return Ok(Scored {
-                conf,
-                least_capacity: None,
-                stall_ns: None,
-                failed_served: None,
-            });
+            Err(Error::Config { .. }) => {
+                return Ok(Scored {
+                    conf,
+                    least_capacity: None,
+                    stall_ns: None,
+                    failed_served: None,
+                });
+            }
+            Err(error) => return Err(error),
         };
         let here = runs::run(self.trace, &conf, &settings, self.capacity)?;
         let completes = here.out_of_memory_at.is_none();

@@ -32,6 +32,9 @@ struct Report {
 
 /// Runs the command.
 pub fn run(arguments: &AdviseArgs, output: Output) -> Result<Verdict> {
+    // What the environment says is wrong for every candidate or for none: said before anything is read, as by the
+    // other commands.
+    runs::settings("")?;
     let path = &arguments.source.trace;
     let trace = Recording::read(&arguments.source)?.trace;
     let capacity = runs::capacity(arguments.capacity, &trace)?;

@@ -68,15 +68,37 @@ fn rungs_are_left_out_as_in_the_allocator() {
     };
     let (all, without) = (held(""), held("moved_pages"));
     assert!(without > all + all / 10, "{all} {without}");
-    npualloc()
-        .args(["replay", trace])
-        .env("NPUALLOC_SKIP_RUNGS", "moved_page")
-        .assert()
-        .code(2)
-        .stdout("")
-        .stderr(predicates::str::contains(
-            "NPUALLOC_SKIP_RUNGS: \"moved_page\" is none of",
-        ));
+    let stalls = |skipped: &str| {
+        let output = npualloc()
+            .args(["advise", trace, "--json", "--for", "stalls"])
+            .args(["--capacity", "2300MiB"])
+            .env("NPUALLOC_SKIP_RUNGS", skipped)
+            .output()
+            .expect("it runs");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let candidates = report["candidates"].as_array().expect("candidates");
+        let found = candidates
+            .iter()
+            .find(|one| one["conf"] == "expandable_segments:True");
+        found.expect("the engine is among them")["stall_ns"].clone()
+    };
+    assert_ne!(stalls(""), stalls("moved_pages"));
+    for command in [
+        vec!["replay", trace],
+        vec!["advise", trace],
+        vec!["fit", trace, "--in", "4GiB"],
+        vec!["report", trace],
+    ] {
+        npualloc()
+            .args(command)
+            .env("NPUALLOC_SKIP_RUNGS", "moved_page")
+            .assert()
+            .code(2)
+            .stdout("")
+            .stderr(predicates::str::contains(
+                "NPUALLOC_SKIP_RUNGS: \"moved_page\" is none of",
+            ));
+    }
 }
 
 #[test]
