@@ -1,5 +1,6 @@
 //! Watches a replay: every block and every range of memory, from when to when.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use npualloc::device::DeviceAllocator;
@@ -50,6 +51,15 @@ pub struct Range {
     pub begins: u32,
     /// Until when.
     pub ends: Option<u32>,
+}
+
+impl Range {
+    /// Whether it is the same memory of the same owner, at whatever time.
+    fn is_same(&self, other: &Self) -> bool {
+        let what = |range: &Self| (range.addr, range.size, range.page);
+        let whose = |range: &Self| (range.stream, range.pool, range.large);
+        what(self) == what(other) && whose(self) == whose(other)
+    }
 }
 
 /// The moment memory ran out.
@@ -115,10 +125,14 @@ impl Collector {
                         self.blocks[index].reusable = Some(at);
                     }
                 }
-                Action::SegmentAlloc
-                | Action::SegmentFree
-                | Action::SegmentMap
-                | Action::SegmentUnmap => moved = true,
+                Action::SegmentAlloc | Action::SegmentMap => moved = true,
+                Action::SegmentFree | Action::SegmentUnmap => {
+                    moved = true;
+                    // The same address may be taken again before the event is over.
+                    if let Some(index) = self.held.remove(&entry.addr) {
+                        self.ranges[index].ends = Some(at);
+                    }
+                }
                 Action::Alloc | Action::Snapshot | Action::OutOfMemory => {}
             }
         }
@@ -127,29 +141,15 @@ impl Collector {
         }
     }
 
-    /// A range that changed its size is another one.
+    /// A range that changed its size or its owner is another one.
     fn follow_ranges(&mut self, at: u32, allocator: &DeviceAllocator) {
         let now = allocator.snapshot(MempoolId::DEFAULT);
         // Taking a snapshot makes an entry.
         drop(allocator.take_undelivered_trace());
-        let sizes: HashMap<usize, usize> = now
+        let now: BTreeMap<usize, Range> = now
             .iter()
-            .map(|info| (info.addr, info.total_size))
-            .collect();
-        let ranges = &mut self.ranges;
-        self.held.retain(|addr, index| {
-            let stays = sizes
-                .get(addr)
-                .is_some_and(|size| *size as u64 == ranges[*index].size);
-            if !stays {
-                ranges[*index].ends = Some(at);
-            }
-            stays
-        });
-        for info in &now {
-            if !self.held.contains_key(&info.addr) {
-                self.held.insert(info.addr, self.ranges.len());
-                self.ranges.push(Range {
+            .map(|info| {
+                let range = Range {
                     addr: info.addr as u64,
                     size: info.total_size as u64,
                     stream: info.stream.0 as u32,
@@ -158,7 +158,24 @@ impl Collector {
                     page: info.page_size.unwrap_or(0) as u64,
                     begins: at,
                     ends: None,
-                });
+                };
+                (info.addr, range)
+            })
+            .collect();
+        let ranges = &mut self.ranges;
+        self.held.retain(|addr, index| {
+            let stays = now
+                .get(addr)
+                .is_some_and(|range| range.is_same(&ranges[*index]));
+            if !stays {
+                ranges[*index].ends = Some(at);
+            }
+            stays
+        });
+        for (addr, range) in now {
+            if let Entry::Vacant(place) = self.held.entry(addr) {
+                place.insert(self.ranges.len());
+                self.ranges.push(range);
             }
         }
     }
@@ -202,5 +219,48 @@ impl Observer for Collector {
             pool,
             message: report.message.clone(),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runs;
+    use npualloc_replay::replay::replay_observed;
+    use std::path::Path;
+
+    fn collect(conf: &str, text: &str) -> Collector {
+        let text = format!("# npualloc-trace v1\n{text}");
+        let trace = Trace::parse(Path::new("t"), text.as_bytes()).expect("a trace");
+        let capacity = runs::capacity(None, &trace).expect("a capacity");
+        let setup = runs::setup(runs::settings(conf).expect("settings"), capacity);
+        let mut collector = Collector::new(&trace);
+        replay_observed(&trace, &setup, &mut collector).expect("replayed");
+        collector
+    }
+
+    /// Whose it is, since when and until when, of every range.
+    fn lives(collector: &Collector) -> Vec<(u32, u16, u32, Option<u32>)> {
+        let ranges = collector.ranges.iter();
+        ranges
+            .map(|range| (range.stream, range.pool, range.begins, range.ends))
+            .collect()
+    }
+
+    /// Of 64 MiB no second segment has room: the first is given back for it, and the driver gives its address out
+    /// again.
+    #[test]
+    fn an_address_taken_again_within_an_event_is_another_range() {
+        let fixed = "expandable_segments:False";
+        let first = "# capacity 67108864\np 7 7\na 0 41943040 0\nf 0\ns *\n";
+        let other = collect(fixed, &format!("{first}a 1 41943040 1 0 1\n"));
+        assert_eq!(other.ranges[0].addr, other.ranges[1].addr);
+        assert_eq!(lives(&other), [(0, 0, 0, Some(3)), (1, 1, 3, None)]);
+        // The owner is the same, and so is the size: what is as large as `max_split_size_mb` is for larger requests.
+        let oversize = "expandable_segments:False,max_split_size_mb:20";
+        let small = "# capacity 33554432\na 0 5242880 0\nf 0\ns *\na 1 5242880 0\n";
+        let same = collect(oversize, small);
+        assert_eq!(same.ranges[0].addr, same.ranges[1].addr);
+        assert_eq!(lives(&same), [(0, 0, 0, Some(3)), (0, 0, 3, None)]);
     }
 }
