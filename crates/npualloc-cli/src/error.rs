@@ -92,6 +92,12 @@ pub enum Error {
         /// What failed.
         source: AllocError,
     },
+    /// The file to write is the one that is read.
+    #[error("{path} is the input: what is written needs a name of its own")]
+    OverInput {
+        /// Which file, as the output is named.
+        path: PathBuf,
+    },
     /// A file could not be written.
     #[error("{path}: {source}")]
     Write {

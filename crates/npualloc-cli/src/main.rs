@@ -6,12 +6,13 @@
 //! | `cli` | the command line |
 //! | `commands` | one file for each command |
 //! | `input` | files to recordings, whatever their format |
-//! | `output` | tables, JSON, files written whole or not at all |
+//! | `output` | tables, JSON, progress |
 //! | `pickle`, `snapshot` | memory snapshots of torch, read without running anything |
 //! | `quantity` | sizes as people write them |
 //! | `report` | the page |
 //! | `runs` | replays side by side, with a progress bar |
 //! | `search` | settings that fit a trace better |
+//! | `target` | files written whole or not at all |
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::panic, clippy::todo))]
 
@@ -26,6 +27,7 @@ mod report;
 mod runs;
 mod search;
 mod snapshot;
+mod target;
 
 use std::process::ExitCode;
 

@@ -1,9 +1,6 @@
-//! Tables, JSON, progress, and files that are written whole or not at all.
+//! Tables, JSON, progress.
 
-use std::fs::{self, File, Permissions};
-use std::io::{self, ErrorKind, IsTerminal, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::io::{ErrorKind, IsTerminal, Write};
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{ContentArrangement, Table};
@@ -67,39 +64,4 @@ pub fn table(header: &[&str]) -> Table {
         table.set_width(160);
     }
     table
-}
-
-/// Writes a file. A regular one is written through a temporary one beside it, so that nobody sees part of it,
-/// and links to it stay; anything else (a pipe, a device) is written to as it is.
-pub fn write_whole(path: &Path, contents: &[u8]) -> Result<()> {
-    let written = match fs::metadata(path) {
-        Ok(found) if found.is_file() => fs::canonicalize(path)
-            .and_then(|target| replace(&target, contents, found.permissions())),
-        // A link to nothing makes what it names.
-        Ok(_) => write_to(path, contents),
-        Err(_) if path.is_symlink() => write_to(path, contents),
-        // What the process's umask leaves of it.
-        Err(_) => replace(path, contents, Permissions::from_mode(0o666)),
-    };
-    written.map_err(|source| Error::Write {
-        path: path.to_owned(),
-        source,
-    })
-}
-
-fn write_to(path: &Path, contents: &[u8]) -> io::Result<()> {
-    File::create(path)?.write_all(contents)
-}
-
-fn replace(path: &Path, contents: &[u8], mode: Permissions) -> io::Result<()> {
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let mut file = tempfile::Builder::new()
-        .permissions(mode)
-        .tempfile_in(directory)?;
-    file.write_all(contents)?;
-    file.persist(path)?;
-    Ok(())
 }

@@ -10,10 +10,11 @@ use super::replay::{place, served};
 use crate::cli::ReportArgs;
 use crate::error::{Error, Result};
 use crate::input::Recording;
-use crate::output::{Output, write_whole};
+use crate::output::Output;
 use crate::quantity::show_size;
 use crate::report::{Collector, Facts, page};
 use crate::runs::{self, show_conf};
+use crate::target::{check_apart, write_whole};
 
 #[derive(Serialize)]
 struct Written {
@@ -31,6 +32,7 @@ struct Written {
 pub fn run(arguments: &ReportArgs, output: Output) -> Result<Verdict> {
     let settings = runs::settings(&arguments.conf)?;
     let path = &arguments.source.trace;
+    check_apart(&arguments.output, path)?;
     let recording = Recording::read(&arguments.source)?;
     let trace = &recording.trace;
     let capacity = runs::capacity(arguments.capacity, trace)?;

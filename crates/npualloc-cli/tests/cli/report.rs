@@ -84,6 +84,29 @@ fn nothing_is_left_behind_when_there_is_no_page() {
 }
 
 #[test]
+fn a_page_is_not_written_over_its_trace() {
+    let files = Files::new();
+    let contents = growing();
+    let trace = files.write("t", &contents);
+    let name = |name: &str| files.0.path().join(name);
+    std::os::unix::fs::symlink("t", name("link")).expect("linked");
+    std::fs::hard_link(&trace, name("other")).expect("linked");
+    for (input, output) in [("t", "t"), ("t", "link"), ("link", "t"), ("t", "other")] {
+        npualloc()
+            .arg("report")
+            .arg(name(input))
+            .arg("-o")
+            .arg(name(output))
+            .assert()
+            .code(2)
+            .stdout("")
+            .stderr(contains("is the input"));
+    }
+    assert_eq!(std::fs::read_to_string(trace).expect("read"), contents);
+    assert_eq!(files.names(), ["link", "other", "t"]);
+}
+
+#[test]
 fn a_browser_draws_half_a_million_events_and_agrees_with_the_replay() {
     let Some(chromium) = chromium() else {
         return;

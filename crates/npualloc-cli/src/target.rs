@@ -1,0 +1,58 @@
+//! Files that are written whole or not at all, and never over what was read.
+
+use std::fs::{self, File, Metadata, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// Whether both are one file, whatever their names are.
+fn is_same(one: &Metadata, other: &Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// Refuses to write a file that is the input. Terminals and pipes may be both: nothing in them is replaced.
+pub fn check_apart(output: &Path, input: &Path) -> Result<()> {
+    match (fs::metadata(output), fs::metadata(input)) {
+        (Ok(to), Ok(from)) if to.is_file() && is_same(&to, &from) => Err(Error::OverInput {
+            path: output.to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a file. A regular one is written through a temporary one beside it, so that nobody sees part of it,
+/// and links to it stay; anything else (a pipe, a device) is written to as it is.
+pub fn write_whole(path: &Path, contents: &[u8]) -> Result<()> {
+    let written = match fs::metadata(path) {
+        Ok(found) if found.is_file() => fs::canonicalize(path)
+            .and_then(|target| replace(&target, contents, found.permissions())),
+        // A link to nothing makes what it names.
+        Ok(_) => write_to(path, contents),
+        Err(_) if path.is_symlink() => write_to(path, contents),
+        // What the process's umask leaves of it.
+        Err(_) => replace(path, contents, Permissions::from_mode(0o666)),
+    };
+    written.map_err(|source| Error::Write {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn write_to(path: &Path, contents: &[u8]) -> io::Result<()> {
+    File::create(path)?.write_all(contents)
+}
+
+fn replace(path: &Path, contents: &[u8], mode: Permissions) -> io::Result<()> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut file = tempfile::Builder::new()
+        .permissions(mode)
+        .tempfile_in(directory)?;
+    file.write_all(contents)?;
+    file.persist(path)?;
+    Ok(())
+}
