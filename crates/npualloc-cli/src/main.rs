@@ -12,7 +12,7 @@
 //! | `report` | the page |
 //! | `runs` | replays side by side, with a progress bar |
 //! | `search` | settings that fit a trace better |
-//! | `target` | files written whole or not at all |
+//! | `target` | where a page goes: files written whole or not at all |
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::panic, clippy::todo))]
 

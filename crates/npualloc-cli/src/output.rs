@@ -22,6 +22,24 @@ impl Output {
     /// Prints a result: `text` for people, or `value` as JSON. A reader that has seen enough and went away is no
     /// failure.
     pub fn print(self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
+        let shown = self.shown(value, text)?;
+        let mut out = std::io::stdout().lock();
+        let written = out.write_all(shown.as_bytes()).and_then(|()| out.flush());
+        match written {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::Output(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Prints a result on the standard error: the standard output has something else in it.
+    pub fn print_aside(self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
+        let shown = self.shown(value, text)?;
+        // Nobody is left to tell.
+        let _ = std::io::stderr().write_all(shown.as_bytes());
+        Ok(())
+    }
+
+    fn shown(self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<String> {
         let mut shown = if self.json {
             serde_json::to_string_pretty(value)?
         } else {
@@ -30,12 +48,7 @@ impl Output {
         if !shown.ends_with('\n') {
             shown.push('\n');
         }
-        let mut out = std::io::stdout().lock();
-        let written = out.write_all(shown.as_bytes()).and_then(|()| out.flush());
-        match written {
-            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::Output(error)),
-            _ => Ok(()),
-        }
+        Ok(shown)
     }
 
     /// A progress bar on the standard error, where that is a terminal.

@@ -1,7 +1,9 @@
-//! Files that are written whole or not at all, and never over what was read.
+//! Where a page goes: files are written whole or not at all, and never over what was read; what is open already, as
+//! the standard output is, gets it as it is.
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -10,6 +12,13 @@ use crate::error::{Error, Result};
 /// Whether both are one file, whatever their names are.
 fn is_same(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// Whether a path leads to what the standard output is: `/dev/stdout`, or the file it was redirected to.
+pub fn is_stdout(path: &Path) -> bool {
+    let opened = io::stdout().as_fd().try_clone_to_owned();
+    let opened = opened.and_then(|it| File::from(it).metadata());
+    matches!((fs::metadata(path), opened), (Ok(named), Ok(opened)) if is_same(&named, &opened))
 }
 
 /// Refuses to write a file that is the input. Terminals and pipes may be both: nothing in them is replaced.
@@ -23,9 +32,14 @@ pub fn check_apart(output: &Path, input: &Path) -> Result<()> {
 }
 
 /// Writes a file. A regular one is written through a temporary one beside it, so that nobody sees part of it,
-/// and links to it stay; anything else (a pipe, a device) is written to as it is.
+/// and links to it stay; anything else (a pipe, a device) is written to as it is, and the standard output where it
+/// stands: what a log holds already stays.
 pub fn write_whole(path: &Path, contents: &[u8]) -> Result<()> {
     let written = match fs::metadata(path) {
+        _ if is_stdout(path) => {
+            let mut out = io::stdout().lock();
+            out.write_all(contents).and_then(|()| out.flush())
+        }
         Ok(found) if found.is_file() => fs::canonicalize(path)
             .and_then(|target| replace(&target, contents, found.permissions())),
         // A link to nothing makes what it names.

@@ -14,7 +14,7 @@ use crate::output::Output;
 use crate::quantity::show_size;
 use crate::report::{Collector, Facts, page};
 use crate::runs::{self, show_conf};
-use crate::target::{check_apart, write_whole};
+use crate::target::{check_apart, is_stdout, write_whole};
 
 #[derive(Serialize)]
 struct Written {
@@ -67,7 +67,7 @@ pub fn run(arguments: &ReportArgs, output: Output) -> Result<Verdict> {
         failed_served: outcome.failed_served,
         out_of_memory: outcome.out_of_memory_at.map(|at| place(trace, at)),
     };
-    output.print(&written, || {
+    let shown = || {
         let end = match &written.out_of_memory {
             None => "completes".to_owned(),
             Some(at) => format!("runs out of memory at {at}"),
@@ -87,6 +87,11 @@ pub fn run(arguments: &ReportArgs, output: Output) -> Result<Verdict> {
             written.page.display(),
             show_size(written.bytes as u64),
         )
-    })?;
+    };
+    if is_stdout(&arguments.output) {
+        output.print_aside(&written, shown)?;
+    } else {
+        output.print(&written, shown)?;
+    }
     Ok(Verdict::Done)
 }

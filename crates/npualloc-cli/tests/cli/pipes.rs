@@ -65,6 +65,34 @@ fn a_page_for_a_pipe_goes_into_the_pipe() {
 }
 
 #[test]
+fn a_page_for_the_standard_output_is_all_there_is_on_it() {
+    let files = Files::new();
+    let trace = files.write("t", growing());
+    let log = files.write("log", "kept\n");
+    let run = |stdout: Stdio| {
+        let child = Command::new(npualloc().get_program())
+            .arg("report")
+            .arg(&trace)
+            .args(["-o", "/dev/stdout"])
+            .stdout(stdout)
+            .stderr(Stdio::piped())
+            .spawn();
+        let output = child.expect("it runs").wait_with_output().expect("it ends");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+        assert!(errors.contains("Written: /dev/stdout"), "{errors}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let page = run(Stdio::piped());
+    assert!(page.starts_with("<!") && page.ends_with("</html>\n"));
+    let appended = std::fs::OpenOptions::new().append(true).open(&log);
+    run(appended.expect("opened").into());
+    let text = std::fs::read_to_string(log).expect("read");
+    assert!(text.starts_with("kept\n<!") && text.ends_with("</html>\n"));
+    assert_eq!(files.names(), ["log", "t"]);
+}
+
+#[test]
 fn a_link_to_a_page_stays_a_link() {
     let files = Files::new();
     let target = files.write("target.html", "old");
