@@ -8,6 +8,7 @@ use npualloc_replay::trace::Trace;
 
 use crate::cli::Source;
 use crate::error::{Error, Result};
+use crate::output::complain;
 use crate::{pickle, snapshot};
 
 /// With which a pickle of protocol 2 or later begins.
@@ -46,11 +47,11 @@ impl Recording {
             }
             let mut trace = Trace::read_from(path, input)?;
             if trace.torn {
-                eprintln!(
+                complain(format_args!(
                     "warning: {}: the file was cut; the {} events before that are read",
                     path.display(),
                     trace.events.len()
-                );
+                ));
             }
             Self {
                 stacks: std::mem::take(&mut trace.stacks),

@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         Ok(Verdict::Done) => ExitCode::SUCCESS,
         Ok(Verdict::DoesNotFit) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("error: {error}");
+            output::complain(format_args!("error: {error}"));
             ExitCode::from(2)
         }
     }

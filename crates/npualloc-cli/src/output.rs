@@ -1,5 +1,6 @@
 //! Tables, JSON, progress.
 
+use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
@@ -33,9 +34,7 @@ impl Output {
 
     /// Prints a result on the standard error: the standard output has something else in it.
     pub fn print_aside(self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
-        let shown = self.shown(value, text)?;
-        // Nobody is left to tell.
-        let _ = std::io::stderr().write_all(shown.as_bytes());
+        complain(self.shown(value, text)?.trim_end());
         Ok(())
     }
 
@@ -63,6 +62,11 @@ impl Output {
         bar.set_message(what);
         bar
     }
+}
+
+/// Prints a line on the standard error, where that takes it: nobody is left to tell otherwise.
+pub fn complain(line: impl Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// A table with a header.

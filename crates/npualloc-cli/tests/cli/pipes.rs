@@ -32,6 +32,24 @@ fn a_reader_that_goes_away_does_not_change_the_verdict() {
     }
 }
 
+#[test]
+fn what_cannot_be_said_on_standard_error_does_not_change_the_status() {
+    let files = Files::new();
+    let absent = files.0.path().join("absent");
+    let whole = gzip(growing().as_bytes());
+    let cut = files.write("cut.gz", &whole[..whole.len() / 2]);
+    for (trace, status) in [(absent, 2), (cut, 0)] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+        let ended = Command::new(npualloc().get_program())
+            .arg("replay")
+            .arg(trace)
+            .stdout(Stdio::null())
+            .stderr(full.expect("opened"))
+            .status();
+        assert_eq!(ended.expect("it runs").code(), Some(status));
+    }
+}
+
 fn report_to(files: &Files, output: &std::path::Path) {
     let trace = files.write("t", growing());
     npualloc()
