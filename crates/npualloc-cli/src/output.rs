@@ -1,6 +1,6 @@
 //! Tables, JSON, progress.
 
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 use std::io::{ErrorKind, IsTerminal, Write};
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
@@ -40,9 +40,9 @@ impl Output {
 
     fn shown(self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<String> {
         let mut shown = if self.json {
-            serde_json::to_string_pretty(value)?
+            escape_controls(&serde_json::to_string_pretty(value)?)
         } else {
-            text()
+            without_controls(&text())
         };
         if !shown.ends_with('\n') {
             shown.push('\n');
@@ -64,8 +64,34 @@ impl Output {
     }
 }
 
+/// As a terminal may have it: it obeys control characters, and names and texts of a trace are not ours.
+fn without_controls(text: &str) -> String {
+    let plain = |c: char| {
+        if c == '\n' || !c.is_control() {
+            c
+        } else {
+            '\u{fffd}'
+        }
+    };
+    text.chars().map(plain).collect()
+}
+
+/// JSON with the control characters escaped that JSON itself allows in texts.
+fn escape_controls(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c == '\n' || !c.is_control() {
+            escaped.push(c);
+        } else {
+            let _ = write!(escaped, "\\u{:04x}", u32::from(c));
+        }
+    }
+    escaped
+}
+
 /// Prints a line on the standard error, where that takes it: nobody is left to tell otherwise.
 pub fn complain(line: impl Display) {
+    let line = without_controls(&line.to_string());
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 

@@ -7,4 +7,5 @@ mod failed;
 mod pipes;
 mod report;
 mod snapshots;
+mod terminals;
 mod traces;
