@@ -1,7 +1,5 @@
 //! `npualloc report`: a page that shows where the memory went.
 
-use std::path::PathBuf;
-
 use npualloc_replay::replay::replay_observed;
 use serde::Serialize;
 
@@ -18,7 +16,7 @@ use crate::target::{check_apart, is_stdout, write_whole};
 
 #[derive(Serialize)]
 struct Written {
-    page: PathBuf,
+    page: String,
     bytes: usize,
     conf: String,
     capacity: u64,
@@ -58,7 +56,7 @@ pub fn run(arguments: &ReportArgs, output: Output) -> Result<Verdict> {
     let text = page(&facts, trace, &collector)?;
     write_whole(&arguments.output, text.as_bytes())?;
     let written = Written {
-        page: arguments.output.clone(),
+        page: arguments.output.display().to_string(),
         bytes: text.len(),
         conf: arguments.conf.clone(),
         capacity,
@@ -84,7 +82,7 @@ pub fn run(arguments: &ReportArgs, output: Output) -> Result<Verdict> {
             show_conf(&written.conf),
             show_size(capacity),
             show_size(written.peak_held),
-            written.page.display(),
+            written.page,
             show_size(written.bytes as u64),
         )
     };

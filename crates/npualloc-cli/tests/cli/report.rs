@@ -1,6 +1,7 @@
 //! The page: complete, alone, safe against what a trace says, and drawn by a real browser.
 
 use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 
 use predicates::str::contains;
 
@@ -104,6 +105,24 @@ fn a_page_is_not_written_over_its_trace() {
     }
     assert_eq!(std::fs::read_to_string(trace).expect("read"), contents);
     assert_eq!(files.names(), ["link", "other", "t"]);
+}
+
+#[test]
+fn a_page_may_have_a_name_that_is_no_text() {
+    let files = Files::new();
+    let trace = files.write("t", growing());
+    let name = std::ffi::OsStr::from_bytes(b"page\xff.html");
+    let output = npualloc()
+        .args(["report", "--json"])
+        .arg(trace)
+        .arg("-o")
+        .arg(files.0.path().join(name))
+        .output()
+        .expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    let written: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let shown = written["page"].as_str().expect("a text");
+    assert!(shown.ends_with("page\u{fffd}.html"), "{shown}");
 }
 
 #[test]
