@@ -96,7 +96,7 @@ pub fn page(facts: &Facts<'_>, trace: &Trace, collected: &Collector) -> Result<S
         streams: trace.streams,
         pools: &trace.pools,
         blocks: collected.blocks.len(),
-        ranges: collected.ranges.len(),
+        ranges: collected.ranges.all.len(),
         markers: markers.into_iter().step_by(step).collect(),
         stacks: facts.stacks,
         has_stacks: !facts.stack_of.is_empty(),
@@ -150,7 +150,7 @@ fn escape(text: &str) -> String {
 /// The order of the columns is that of `data.js`.
 fn pack(facts: &Facts<'_>, collected: &Collector) -> std::io::Result<String> {
     let blocks = &collected.blocks;
-    let ranges = &collected.ranges;
+    let ranges = &collected.ranges.all;
     // Durations; 0 = until the end.
     let since = |from: u32, to: Option<u32>| to.map_or(0, |to| u64::from(to - from) + 1);
     let mut packer = Packer::default();
@@ -181,10 +181,10 @@ fn pack(facts: &Facts<'_>, collected: &Collector) -> std::io::Result<String> {
     }
     packer.column(ranges.iter().map(|range| range.addr));
     packer.column(ranges.iter().map(|range| range.size));
-    packer.column(ranges.iter().map(|range| u64::from(range.stream)));
-    packer.column(ranges.iter().map(|range| u64::from(range.large)));
-    packer.column(ranges.iter().map(|range| u64::from(range.pool)));
-    packer.column(ranges.iter().map(|range| range.page));
+    packer.column(ranges.iter().map(|range| u64::from(range.owner.stream)));
+    packer.column(ranges.iter().map(|range| u64::from(range.owner.large)));
+    packer.column(ranges.iter().map(|range| u64::from(range.owner.pool)));
+    packer.column(ranges.iter().map(|range| range.owner.page));
     packer.column(ranges.iter().map(|range| u64::from(range.begins)));
     packer.column(ranges.iter().map(|range| since(range.begins, range.ends)));
     packer.finish()
