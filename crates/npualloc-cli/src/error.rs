@@ -98,6 +98,14 @@ pub enum Error {
         /// Which file, as the output is named.
         path: PathBuf,
     },
+    /// The driver failed with all of the settings there are.
+    #[error("the replay with {conf:?} failed: {failure}")]
+    Driver {
+        /// The settings.
+        conf: String,
+        /// What failed, and where.
+        failure: String,
+    },
     /// A file could not be written.
     #[error("{path}: {source}")]
     Write {

@@ -92,6 +92,18 @@ pub struct Scored {
     pub failed_served: Option<usize>,
 }
 
+impl Scored {
+    /// Settings that can't be had here.
+    fn worthless(conf: String) -> Self {
+        Self {
+            conf,
+            least_capacity: None,
+            stall_ns: None,
+            failed_served: None,
+        }
+    }
+}
+
 /// A search under way.
 pub struct Search<'a> {
     /// What is replayed.
@@ -108,7 +120,7 @@ impl Search<'_> {
     /// Every candidate looked at, the best first.
     ///
     /// # Errors
-    /// When a replay fails for another reason than want of memory.
+    /// When a replay fails for another reason than want of memory or a failure of the driver.
     pub fn run(&self) -> Result<Vec<Scored>> {
         let starts = ENGINES.map(|(conf, _)| conf.to_owned());
         let mut all = runs::side_by_side(&starts, self.bar, |conf| self.score(conf.clone(), None))?;
@@ -156,18 +168,14 @@ impl Search<'_> {
         let settings = match runs::settings(&conf) {
             Ok(settings) => settings,
             // Two settings that exclude each other.
-            Err(Error::Config { .. }) => {
-                return Ok(Scored {
-                    conf,
-                    least_capacity: None,
-                    stall_ns: None,
-                    failed_served: None,
-                });
-            }
+            Err(Error::Config { .. }) => return Ok(Scored::worthless(conf)),
             Err(error) => return Err(error),
         };
         let here = runs::run(self.trace, &conf, &settings, self.capacity)?;
-        let completes = here.out_of_memory_at.is_none();
+        if here.driver_failed_at.is_some() {
+            return Ok(Scored::worthless(conf));
+        }
+        let completes = here.completes();
         let stall_ns = completes.then(|| stalls(&here));
         let failed_served = completes.then_some(here.failed_served);
         let to_beat =
@@ -206,7 +214,7 @@ impl Search<'_> {
             return Ok(false);
         };
         let outcome = runs::run(self.trace, conf, settings, less)?;
-        Ok(outcome.out_of_memory_at.is_none())
+        Ok(outcome.completes())
     }
 
     /// What is to be least.

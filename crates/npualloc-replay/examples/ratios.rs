@@ -53,9 +53,10 @@ fn run(conf: &str, factors: &str, paths: &[String]) -> Result<(), Box<dyn std::e
             println!(
                 "  {what}: {} held {:.4}, {} memory calls ({} late, {:.0} ms), waited {:.1} ms, {} device \
                  synchronisations, {} hazards",
-                match outcome.out_of_memory_at {
-                    None => "completes,".to_owned(),
-                    Some(at) => format!("out of memory at event {at},"),
+                match (outcome.out_of_memory_at, outcome.driver_failed_at) {
+                    (None, None) => "completes,".to_owned(),
+                    (Some(at), _) => format!("out of memory at event {at},"),
+                    (None, Some(at)) => format!("failure of the driver at event {at},"),
                 },
                 outcome.peak_held as f64 / live,
                 outcome.memory_calls,

@@ -58,7 +58,10 @@ impl Observer for () {}
 pub struct Outcome {
     /// The event at which memory ran out, if it did.
     pub out_of_memory_at: Option<usize>,
-    /// The message of that failure.
+    /// The event at which the driver failed for another reason, if it did: it has no addresses left, say. With other
+    /// settings, or on another device, it may not.
+    pub driver_failed_at: Option<usize>,
+    /// The message of either failure.
     pub message: Option<String>,
     /// Requests that failed in the recorded run and were served here.
     pub failed_served: usize,
@@ -86,6 +89,23 @@ pub struct Outcome {
     pub real_ns_per_event: f64,
 }
 
+impl Outcome {
+    /// Whether every event was replayed.
+    pub fn completes(&self) -> bool {
+        self.out_of_memory_at.is_none() && self.driver_failed_at.is_none()
+    }
+
+    /// The replay ends at event `at`. What is not the driver's failure is none of the outcome.
+    fn stop(&mut self, at: usize, error: AllocError) -> Result<(), AllocError> {
+        let AllocError::Driver(failure) = error else {
+            return Err(error);
+        };
+        self.driver_failed_at = Some(at);
+        self.message = Some(failure.to_string());
+        Ok(())
+    }
+}
+
 const WAITS: &[CallKind] = &[
     CallKind::SyncDevice,
     CallKind::SyncEvent,
@@ -106,7 +126,7 @@ pub struct Setup {
 /// Replays a trace from an empty allocator.
 ///
 /// # Errors
-/// Failures other than want of memory: that is part of the outcome.
+/// Failures other than want of memory and those of the driver: they are part of the outcome.
 pub fn replay(trace: &Trace, setup: &Setup) -> Result<Outcome, AllocError> {
     replay_observed(trace, setup, &mut ())
 }
@@ -164,7 +184,10 @@ pub fn replay_observed(
                             outcome.message = Some(report.message);
                             break;
                         }
-                        Err(error) => return Err(error),
+                        Err(error) => {
+                            outcome.stop(at, error)?;
+                            break;
+                        }
                     }
                 };
                 if addr != 0 || bytes == 0 {
@@ -196,8 +219,18 @@ pub fn replay_observed(
             Event::SyncDevice => device.sync_device(),
             Event::WaitStream { stream, back } => marks.wait(at - back as usize, stream, &device),
             Event::EmptyCache if at >= end => {}
-            Event::EmptyCache => allocator.empty_cache(MempoolId::DEFAULT)?,
-            Event::ReleasePool { pool } => pools.release(&allocator, pool)?,
+            Event::EmptyCache => {
+                if let Err(error) = allocator.empty_cache(MempoolId::DEFAULT) {
+                    outcome.stop(at, error)?;
+                    break;
+                }
+            }
+            Event::ReleasePool { pool } => {
+                if let Err(error) = pools.release(&allocator, pool) {
+                    outcome.stop(at, error)?;
+                    break;
+                }
+            }
             Event::Mark { .. } => {}
         }
         observer.after(at, event, given, &allocator);

@@ -30,7 +30,7 @@ pub fn min_capacity(
     let mut step = (trace.peak_live / 512 / PAGE).max(1);
     while best.is_none() {
         let outcome = run(probe * PAGE)?;
-        if outcome.out_of_memory_at.is_none() {
+        if outcome.completes() {
             high = probe;
             best = Some((probe * PAGE, outcome));
         } else if probe >= high {
@@ -44,7 +44,7 @@ pub fn min_capacity(
     while (high - low) * PAGE > resolution.max(PAGE) {
         let middle = low + (high - low) / 2;
         let outcome = run(middle * PAGE)?;
-        if outcome.out_of_memory_at.is_none() {
+        if outcome.completes() {
             high = middle;
             best = Some((middle * PAGE, outcome));
         } else {

@@ -71,7 +71,9 @@ fn run(trace: &Trace, conf: &str, capacity: u64, alias: Alias) -> Outcome {
         settings: Settings::parse(conf).expect("good settings"),
         check_every: 97,
     };
-    replay(trace, &setup).expect("no failure")
+    let outcome = replay(trace, &setup).expect("no failure");
+    assert_eq!(outcome.driver_failed_at, None, "{:?}", outcome.message);
+    outcome
 }
 
 #[test]

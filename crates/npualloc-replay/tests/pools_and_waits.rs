@@ -22,7 +22,9 @@ fn run(lines: &str, capacity: u64) -> Outcome {
         settings: Settings::parse("expandable_segments:False").expect("settings"),
         check_every: 1,
     };
-    replay(&trace, &setup).expect("it runs")
+    let outcome = replay(&trace, &setup).expect("it runs");
+    assert_eq!(outcome.driver_failed_at, None, "{:?}", outcome.message);
+    outcome
 }
 
 /// A block of 64 MiB that is freed, and another one.

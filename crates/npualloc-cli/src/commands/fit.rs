@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::Verdict;
-use super::replay::{SERVED, place, served};
+use super::replay::{SERVED, driver_failure, place, served};
 use crate::cli::FitArgs;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::input::Recording;
 use crate::output::{Output, table};
 use crate::quantity::show_size;
@@ -34,6 +34,9 @@ struct Fit {
     failed_served: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     out_of_memory: Option<String>,
+    /// Whether it fits is not known then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    driver_failure: Option<String>,
 }
 
 /// Runs the command.
@@ -45,8 +48,12 @@ pub fn run(arguments: &FitArgs, output: Output) -> Result<Verdict> {
     let bar = output.progress("replaying", confs.len() as u64);
     let settings = runs::side_by_side(&confs, &bar, |(conf, settings)| {
         let outcome = runs::run(&trace, conf, settings, capacity)?;
-        let fits = outcome.out_of_memory_at.is_none();
-        let least = runs::least(&trace, conf, settings)?.map(|(bytes, _)| bytes);
+        let fits = outcome.completes();
+        let driver_failure = driver_failure(&trace, &outcome);
+        let least = match driver_failure {
+            Some(_) => None,
+            None => runs::least(&trace, conf, settings)?.map(|(bytes, _)| bytes),
+        };
         // Completion is not quite monotone in the capacity: what fits lacks nothing.
         let missing = least.map(|bytes| {
             if fits {
@@ -62,9 +69,23 @@ pub fn run(arguments: &FitArgs, output: Output) -> Result<Verdict> {
             missing,
             failed_served: outcome.failed_served,
             out_of_memory: outcome.out_of_memory_at.map(|at| place(&trace, at)),
+            driver_failure,
         })
     })?;
     bar.finish_and_clear();
+    // Nothing is known where it failed with each of them.
+    if settings.iter().all(|fit| fit.driver_failure.is_some())
+        && let Some(Fit {
+            conf,
+            driver_failure: Some(failure),
+            ..
+        }) = settings.first()
+    {
+        return Err(Error::Driver {
+            conf: conf.clone(),
+            failure: failure.clone(),
+        });
+    }
     let report = Report {
         trace: path.display().to_string(),
         capacity,
@@ -91,14 +112,21 @@ fn text(report: &Report) -> String {
         let mut row = vec![
             show_conf(&fit.conf).to_owned(),
             if fit.fits { "yes" } else { "no" }.to_owned(),
-            fit.least_capacity
-                .map_or_else(|| "more than any device has".to_owned(), show_size),
+            match fit.least_capacity {
+                Some(bytes) => show_size(bytes),
+                None if fit.driver_failure.is_some() => "?".to_owned(),
+                None => "more than any device has".to_owned(),
+            },
             match fit.missing {
                 Some(0) => String::new(),
                 Some(bytes) => show_size(bytes),
                 None => "?".to_owned(),
             },
-            fit.out_of_memory.clone().unwrap_or_default(),
+            fit.out_of_memory
+                .as_ref()
+                .or(fit.driver_failure.as_ref())
+                .cloned()
+                .unwrap_or_default(),
         ];
         if report.failed_requests > 0 {
             row.push(served(fit.failed_served, report.failed_requests));

@@ -94,9 +94,10 @@ fn text(report: &Report, trace: &Trace) -> String {
         let outcome = &run.outcome;
         let mut row = vec![
             show_conf(&run.conf).to_owned(),
-            match outcome.out_of_memory_at {
-                None => "yes".into(),
-                Some(at) => format!("no: out of memory at {}", place(trace, at)),
+            match (driver_failure(trace, outcome), outcome.out_of_memory_at) {
+                (Some(failure), _) => format!("no: {failure}"),
+                (None, Some(at)) => format!("no: out of memory at {}", place(trace, at)),
+                (None, None) => "yes".into(),
             },
             show_size(outcome.peak_held),
             ratio(outcome.peak_held, report.peak_live),
@@ -143,6 +144,13 @@ pub fn place(trace: &Trace, at: usize) -> String {
         Some(label) if !label.is_empty() => format!("event {at} ({label})"),
         _ => format!("event {at}"),
     }
+}
+
+/// The driver's failure that ended a replay, and where.
+pub(super) fn driver_failure(trace: &Trace, outcome: &Outcome) -> Option<String> {
+    let place = place(trace, outcome.driver_failed_at?);
+    let message = outcome.message.as_deref().unwrap_or_default();
+    Some(format!("{message}, at {place}"))
 }
 
 /// Header of the column with [`served`].

@@ -4,7 +4,7 @@ use npualloc_replay::replay::replay_observed;
 use serde::Serialize;
 
 use super::Verdict;
-use super::replay::{place, served};
+use super::replay::{driver_failure, place, served};
 use crate::cli::ReportArgs;
 use crate::error::{Error, Result};
 use crate::input::Recording;
@@ -43,6 +43,12 @@ pub fn run(arguments: &ReportArgs, output: Output) -> Result<Verdict> {
             source,
         })?;
     bar.finish_and_clear();
+    if let Some(failure) = driver_failure(trace, &outcome) {
+        return Err(Error::Driver {
+            conf: arguments.conf.clone(),
+            failure,
+        });
+    }
     let source = path.file_name().unwrap_or(path.as_os_str());
     let facts = Facts {
         source: source.to_string_lossy().into_owned(),

@@ -3,6 +3,7 @@
 mod bad_input;
 mod browser;
 mod commands;
+mod driver;
 mod failed;
 mod pipes;
 mod report;
