@@ -28,8 +28,10 @@ impl DeviceAllocator {
         if state.fences.is_over_for(waiter, used) {
             return true;
         }
+        // Asked twice: a capture may begin while the event is recorded, and the wait would be the graph's.
+        let none_captured = |state: &State| state.captures == 0;
         let blind = state.fences.is_blind(used.stream) || state.fences.is_blind(waiter);
-        if state.captures > 0 || blind {
+        if !none_captured(state) || blind {
             return false;
         }
         let mut covering = state.fences.take_covering(used);
@@ -40,8 +42,7 @@ impl DeviceAllocator {
         let Some((covers, event)) = covering else {
             return false;
         };
-        // The stream may be captured since, and the wait would be the graph's.
-        if state.captures > 0 {
+        if !none_captured(state) {
             state.fences.put_back(used.stream, covers, event);
             return false;
         }
