@@ -201,14 +201,10 @@ impl Registry {
             }),
             Some(debug) => self.ask_owner(addr, |device| {
                 device.describe_block(addr)?;
-                let held = debug.freeing(device, addr);
-                device
-                    .deallocate_with(addr, context.clone())
-                    .then_some(())?;
-                if let Some(held) = held {
-                    debug.freed(held);
-                }
-                Some(())
+                let held = debug.freeing(device, addr)?;
+                let freed = device.deallocate_with(addr, context.clone());
+                debug.freed(held, freed);
+                freed.then_some(())
             }),
         };
         freed.map_or_else(|| self.unknown_pointer(addr), Ok)

@@ -162,11 +162,16 @@ impl Allocator {
 
     pub(super) fn pages_under(&self, addr: usize) -> PageView {
         let found = guard(|| {
-            self.registry.describe_block(addr)?;
-            Ok(self
-                .registry
-                .devices()
-                .find_map(|device| device.pages_under(addr)))
+            let (id, _) = self.registry.describe_block(addr)?;
+            let device = self.registry.device(id.0 as i32)?;
+            let pages = device.pages_under(addr);
+            if pages.is_none() && device.is_asleep_at(addr) {
+                return Err(AllocError::Sleep {
+                    what: "memory that is asleep can't be shared with other processes, on device",
+                    device: id,
+                });
+            }
+            Ok(pages)
         });
         let (status, page_size, addr, handles) = match found {
             Ok(Some(pages)) => (Status::Ok, pages.page_size, pages.addr, pages.handles),

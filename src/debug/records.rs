@@ -128,6 +128,8 @@ pub(super) struct Records {
     /// The order they were freed in.
     order: VecDeque<(usize, u64)>,
     serial: u64,
+    /// Addresses of blocks that threads are freeing.
+    going: Vec<usize>,
 }
 
 impl Records {
@@ -143,6 +145,24 @@ impl Records {
     /// The live block at an address is no longer.
     pub fn take(&mut self, addr: usize) -> Option<Arc<Record>> {
         self.live.remove(&addr)
+    }
+
+    /// A thread is to free the block at an address, whose record it gets, if there is one. `None` where another thread is
+    /// doing that.
+    pub fn begin_free(&mut self, addr: usize) -> Option<Option<Arc<Record>>> {
+        let live = self.take(addr);
+        if live.is_none() && self.going.contains(&addr) {
+            return None;
+        }
+        self.going.push(addr);
+        Some(live)
+    }
+
+    /// It has.
+    pub fn end_free(&mut self, addr: usize) {
+        if let Some(at) = self.going.iter().position(|going| *going == addr) {
+            self.going.swap_remove(at);
+        }
     }
 
     /// A block that was freed is remembered; the oldest ones are forgotten.

@@ -36,8 +36,8 @@ pub struct Debug {
     exiting: AtomicBool,
 }
 
-/// A block on its way to be freed.
-pub struct Held(Arc<Record>);
+/// A block on its way to be freed, with its record where it has one.
+pub struct Held(usize, Option<Arc<Record>>);
 
 impl Debug {
     /// Checks by means of a driver.
@@ -108,16 +108,22 @@ impl Debug {
         records.add(Arc::new(record));
     }
 
-    /// A block is about to be freed: its red zone. `None` where it is not known here.
+    /// A block is about to be freed: its red zone. `None` where another thread is freeing it.
     pub fn freeing(&self, device: &DeviceAllocator, addr: usize) -> Option<Held> {
         // Whoever takes the record frees the block; who comes second has a pointer to nothing.
-        let live = self.records.lock().take(addr)?;
-        if device.is_asleep_at(addr) {
-            return Some(Held(Arc::new(self.ended(&live))));
+        let live = self.records.lock().begin_free(addr)?;
+        let freed = live.map(|live| self.inspect(device, &live));
+        Some(Held(addr, freed))
+    }
+
+    /// Looks at a block that is to be freed; its record from then on.
+    fn inspect(&self, device: &DeviceAllocator, live: &Arc<Record>) -> Arc<Record> {
+        if device.is_asleep_at(live.addr) {
+            return Arc::new(self.ended(live));
         }
         if let Some(contents) = self.settled(device) {
-            self.verify_zone(contents, &live, false);
-            let freed = Arc::new(self.ended(&live));
+            self.verify_zone(contents, live, false);
+            let freed = Arc::new(self.ended(live));
             if self.options.poison && live.pool == MempoolId::DEFAULT {
                 let span = live.span();
                 let filled = contents.fill(device.id(), span.addr, span.bytes, POISON_BYTE);
@@ -125,18 +131,21 @@ impl Debug {
                     self.shadow.add(span, freed.clone());
                 }
             }
-            return Some(Held(freed));
+            return freed;
         }
         if self.options.contents() {
             self.unsettled.store(true, Ordering::Release);
         }
-        Some(Held(Arc::new(self.ended(&live))))
+        Arc::new(self.ended(live))
     }
 
-    /// The block was freed.
-    pub fn freed(&self, held: Held) {
-        if self.options.history {
-            self.records.lock().remember(held.0);
+    /// The block was freed, or, where `there` is false, was none any more.
+    pub fn freed(&self, held: Held, there: bool) {
+        let Held(addr, record) = held;
+        let mut records = self.records.lock();
+        records.end_free(addr);
+        if let Some(record) = record.filter(|_| there && self.options.history) {
+            records.remember(record);
         }
     }
 

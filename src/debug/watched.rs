@@ -39,12 +39,23 @@ impl WatchedDriver {
         addr
     }
 
-    /// Before the memory goes.
-    fn releasing(&self, device: DeviceId, addr: usize) {
+    /// Memory goes, unless the driver refuses.
+    fn releasing(
+        &self,
+        device: DeviceId,
+        addr: usize,
+        free: impl FnOnce() -> DriverResult<()>,
+    ) -> DriverResult<()> {
+        // Before it is anybody else's.
         let bytes = self.plain.lock().remove(&addr);
         if let Some(bytes) = bytes {
             self.debug.released(device, addr, bytes);
         }
+        let freed = free();
+        if let (Some(bytes), true) = (bytes, freed.is_err()) {
+            self.plain.lock().insert(addr, bytes);
+        }
+        freed
     }
 
     /// The driver's virtual memory, which [`Driver::virtual_memory`] has found to be there.
@@ -62,8 +73,7 @@ impl Driver for WatchedDriver {
     }
 
     fn free(&self, device: DeviceId, addr: usize) -> DriverResult<()> {
-        self.releasing(device, addr);
-        self.inner.free(device, addr)
+        self.releasing(device, addr, || self.inner.free(device, addr))
     }
 
     fn memory_info(&self, device: DeviceId) -> DriverResult<MemoryInfo> {
@@ -139,8 +149,7 @@ impl Driver for WatchedDriver {
     }
 
     fn pool_free(&self, device: DeviceId, pool: MempoolId, addr: usize) -> DriverResult<()> {
-        self.releasing(device, addr);
-        self.inner.pool_free(device, pool, addr)
+        self.releasing(device, addr, || self.inner.pool_free(device, pool, addr))
     }
 
     fn release_external_caches(&self, device: DeviceId) -> DriverResult<()> {
@@ -214,5 +223,46 @@ impl VirtualMemory for WatchedDriver {
         self.inner_virtual("unmap")?.unmap(device, addr)?;
         self.mapped.lock().remove(&addr);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::config::{DebugOptions, Settings};
+    use crate::driver::fake::FakeDriver;
+    use crate::ids::{MempoolId, StreamKey};
+    use crate::registry::Registry;
+
+    const MIB: usize = 1 << 20;
+    const GIB: usize = 1 << 30;
+    const HOME: StreamKey = StreamKey(1);
+
+    /// It is poisoned anew before it goes.
+    #[test]
+    fn memory_that_could_not_be_freed_is_watched_still() {
+        let driver = Arc::new(FakeDriver::backed(GIB));
+        let settings = Settings::parse("expandable_segments:False").expect("valid");
+        let options = DebugOptions::parse("poison").expect("valid");
+        let registry = Registry::with_debug(driver.clone(), settings, 32, options);
+        registry.init(1).expect("one");
+        let device = registry.device(0).expect("there");
+        let addr = registry.allocate(0, 40 * MIB, HOME).expect("fits");
+        registry.deallocate(addr).expect("live");
+        let failing = driver.clone();
+        driver.meanwhile("free", move || failing.fail_call(0, 507_000));
+        assert!(device.empty_cache(MempoolId::DEFAULT).is_err());
+        assert_eq!(driver.held(0).0, 1, "it stays cached");
+        assert_eq!(registry.allocate(0, 40 * MIB, HOME).expect("fits"), addr);
+        registry.deallocate(addr).expect("live");
+        registry.empty_cache(0, MempoolId::DEFAULT).expect("works");
+        assert_eq!(driver.held(0).0, 0);
+        // New memory, at the same address.
+        let again = registry.allocate(0, 40 * MIB, HOME).expect("fits");
+        assert_eq!(again, addr);
+        registry
+            .check_memory(0)
+            .expect("nobody wrote to freed memory");
     }
 }

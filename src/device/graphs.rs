@@ -119,3 +119,18 @@ fn a_graph_gets_no_memory_that_earlier_work_of_its_stream_uses() {
     }
     assert_eq!(driver.progress(token(CAPTURED)), (1, 0));
 }
+
+/// A graph's pool, which is in use still, has a request that finds no memory, outside of a capture, as between two graphs of
+/// a tree.
+#[test]
+fn an_oversize_segment_of_a_graph_is_not_returned() {
+    let machine = Machine::new("expandable_segments:False,max_split_size_mb:32");
+    let device = &machine.device;
+    machine.begin_capture();
+    let temporary = device.allocate_in(160 * MIB, CAPTURED, POOL, None);
+    let temporary = temporary.expect("fits");
+    assert!(device.deallocate(temporary));
+    machine.end_capture();
+    assert!(device.allocate_in(200 * MIB, CAPTURED, POOL, None).is_err());
+    assert!(machine.driver.spans(0, temporary, 160 * MIB).is_some());
+}

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use super::*;
 use crate::block::BlockState;
-use crate::config::{DefaultEngine, Settings};
+use crate::config::{DebugOptions, DefaultEngine, Settings};
 use crate::driver::fake::FakeDriver;
 use crate::driver::{EventHandle, StreamToken};
 use crate::history::{Context, DropContext};
 use crate::ids::{DeviceId, MempoolId, StreamKey};
 use crate::lease::act_as;
+use crate::registry::Registry;
 
 const MIB: usize = 1 << 20;
 const GIB: usize = 1 << 30;
@@ -283,4 +284,48 @@ fn pages_of_a_pool_released_while_the_device_was_waited_for_stay() {
 #[test]
 fn segments_of_a_pool_released_while_the_device_was_waited_for_stay() {
     pool_released_meanwhile("expandable_segments:False");
+}
+
+#[test]
+fn memory_freed_after_the_wait_for_the_device_sleeps_once_its_use_is_over() {
+    for settings in ["expandable_segments:True", ""] {
+        let (driver, device) = device(GIB, settings);
+        device.allocate(40 * MIB, HOME).expect("fits");
+        let (other, tasks) = (device.clone(), driver.clone());
+        let freed = Arc::new(Mutex::new(0));
+        let told = freed.clone();
+        driver.meanwhile("release_external_caches", move || {
+            let addr = other.allocate(40 * MIB, HOME).expect("fits");
+            tasks.submit(token(HOME));
+            assert!(other.deallocate(addr));
+            *told.lock().expect("no panic") = addr;
+        });
+        device.sleep(None).expect("sleeps");
+        let addr = *freed.lock().expect("no panic");
+        let (submitted, done) = driver.progress(token(HOME));
+        assert_eq!(submitted, 1);
+        assert!(done == 1 || driver.spans(0, addr, 40 * MIB).is_some());
+    }
+}
+
+#[test]
+fn a_block_that_another_thread_is_freeing_is_no_live_one() {
+    let driver = Arc::new(FakeDriver::backed(GIB));
+    let settings = Settings::parse("expandable_segments:False").expect("valid");
+    let options = DebugOptions::parse("poison").expect("valid");
+    let registry = Registry::with_debug(driver.clone(), settings, 32, options);
+    let registry = Arc::new(registry);
+    registry.init(1).expect("one");
+    let addr = registry.allocate(0, 40 * MIB, HOME).expect("fits");
+    let other = registry.clone();
+    driver.meanwhile("settle", move || {
+        let second = other.deallocate(addr);
+        // It is about to be poisoned, and freed: nobody else may have it.
+        assert_ne!(other.allocate(0, 40 * MIB, HOME).expect("fits"), addr);
+        assert!(second.is_err());
+    });
+    registry.deallocate(addr).expect("live");
+    registry
+        .check_memory(0)
+        .expect("nobody wrote to freed memory");
 }

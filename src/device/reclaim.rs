@@ -204,6 +204,9 @@ impl DeviceAllocator {
             return Ok(false);
         }
         let tick = state.tick;
+        if state.is_of_graph(request.pool, tick) {
+            return Ok(false);
+        }
         MutexGuard::unlocked(state, || self.driver.synchronize_device(self.id))?;
         let wanted = request.size.max(max_split);
         let list = request.list.fixed();
@@ -225,8 +228,8 @@ impl DeviceAllocator {
             let Some(segment) = state.segments.get(id) else {
                 continue;
             };
-            let size = segment.size;
-            if self.release_segment(state, id, tick)? {
+            let (size, pool) = (segment.size, segment.pool);
+            if !state.is_of_graph(pool, tick) && self.release_segment(state, id, tick)? {
                 released += size;
             }
         }

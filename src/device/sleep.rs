@@ -106,8 +106,19 @@ impl DeviceAllocator {
         let leaving: usize = beds.iter().map(|bed| bed.size).sum();
         state.leaving += leaving;
         state.beds_change = true;
-        let (done, freed, failure) =
-            MutexGuard::unlocked(state, || self.clear_beds(driver, &beds, &handles, &left));
+        // Other threads may have used and freed memory of these pools since the device was waited for.
+        let late = state.tick > state.fences.synchronised();
+        let (done, freed, failure) = MutexGuard::unlocked(state, || {
+            let settled = if late {
+                self.driver.synchronize_device(self.id)
+            } else {
+                Ok(())
+            };
+            match settled {
+                Ok(()) => self.clear_beds(driver, &beds, &handles, &left),
+                Err(error) => (0, Vec::new(), Some(error)),
+            }
+        });
         state.beds_change = false;
         state.leaving -= leaving;
         pools.iter().for_each(|&pool| state.pools.unhold(pool));

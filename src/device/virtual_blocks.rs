@@ -121,6 +121,7 @@ impl State {
             small: request.small,
             pages: Some(PageTable::new(addr, page_size)),
             idle_since: self.tick,
+            oversize: false,
         });
         self.pools.count_range(request.pool);
         let list = &mut self.lists[request.list];
