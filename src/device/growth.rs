@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::DeviceAllocator;
 use super::state::{Request, State};
+use crate::config::ExpandableSegments;
 use crate::driver::DriverResult;
 use crate::error::Result;
 use crate::history::Context;
@@ -17,6 +18,14 @@ pub(super) enum Refusal {
     Policy,
 }
 
+impl State {
+    /// Whether pages are idle that are held without anybody having asked for virtual segments.
+    fn has_unasked_pages(&self) -> bool {
+        let unasked = self.settings.expandable_segments == ExpandableSegments::Default;
+        unasked && (self.pages.bytes() > 0 || !self.donors().is_empty())
+    }
+}
+
 impl DeviceAllocator {
     /// Maps memory where new segments are virtual, otherwise asks for a fixed segment.
     pub(super) fn grow_any(
@@ -27,7 +36,9 @@ impl DeviceAllocator {
         context: &Option<Arc<Context>>,
     ) -> Result<std::result::Result<usize, Refusal>> {
         if self.is_rejected(state, size)? {
-            return Ok(Err(Refusal::Policy));
+            // Where the driver chose virtual segments and settings at run time ended them, their idle pages go back first.
+            let left = !request.virtual_memory && state.has_unasked_pages();
+            return Ok(Err(if left { Refusal::Full } else { Refusal::Policy }));
         }
         let external = state
             .pools

@@ -197,6 +197,29 @@ fn above_a_limit_cached_memory_goes_back_before_a_policy_refuses() {
 }
 
 #[test]
+fn pages_of_the_drivers_choice_go_back_before_a_policy_refuses() {
+    let driver = Arc::new(FakeDriver::new(GIB));
+    let mut settings = Settings::parse("").expect("valid");
+    settings.default_engine = DefaultEngine::Probe;
+    let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
+    let cached = device.allocate(1000 * MIB, S0).expect("fits");
+    assert!(device.deallocate(cached));
+    let mut settings = Settings::parse("throw_on_npumalloc_oom:True").expect("valid");
+    settings.default_engine = DefaultEngine::Probe;
+    device.apply_settings(settings);
+    for mib in [5, 600, 900] {
+        let block = device.allocate(mib * MIB, S0).expect("fits");
+        assert!(device.deallocate(block));
+    }
+    let refused = device.allocate(2 * GIB, S0);
+    assert!(
+        matches!(refused, Err(AllocError::Rejected(_))),
+        "{refused:?}"
+    );
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
 fn a_share_in_the_settings_asks_the_device_when_memory_is_needed() {
     for config in ["", "expandable_segments:True"] {
         let config = format!("{config},per_process_memory_fraction:0.25");
