@@ -121,7 +121,6 @@ impl State {
             small: request.small,
             pages: Some(PageTable::new(addr, page_size)),
             idle_since: self.tick,
-            oversize: false,
         });
         self.pools.count_range(request.pool);
         let list = &mut self.lists[request.list];

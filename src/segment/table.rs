@@ -22,8 +22,6 @@ pub struct Segment {
     pub pages: Option<PageTable>,
     /// The device's clock when the segment last became entirely free; meaningless while it is in use.
     pub idle_since: u64,
-    /// Counted as one of at least `max_split_size`, which may change while it is there.
-    pub oversize: bool,
 }
 
 impl Segment {
