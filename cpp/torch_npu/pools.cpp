@@ -19,17 +19,18 @@ struct CheckpointState final : stock::AllocatorState {
   rust::Box<ffi::Checkpoint> state;
 };
 
-// Where the blocks in use of a pool begin.
-std::vector<std::uintptr_t> live_blocks(const ffi::Allocator& core, int device,
-                                        const ffi::MempoolId& pool) {
-  std::vector<std::uintptr_t> found;
+// The blocks in use of a pool.
+std::vector<BlockView> live_blocks(const ffi::Allocator& core, int device,
+                                   const ffi::MempoolId& pool) {
+  std::vector<BlockView> found;
   const rust::Box<ffi::Snapshot> snapshot = core.snapshot(device, pool);
   const rust::Vec<ffi::BlockInfo> blocks = snapshot->blocks();
   for (const ffi::SegmentInfo& segment : snapshot->segments()) {
     std::uintptr_t addr = segment.addr;
     for (std::size_t i = 0; i < segment.block_count; ++i) {
       const ffi::BlockInfo& block = blocks[segment.first_block + i];
-      if (block.allocated) found.push_back(addr);
+      const BlockView view = block.allocated ? core.describe_block(addr) : BlockView{};
+      if (block.allocated && view.status == Status::Ok) found.push_back(view);
       addr += block.size;
     }
   }
@@ -161,19 +162,14 @@ stock::CheckpointDelta NpuAllocator::setCheckpointPoolState(
   const auto checkpoint = std::dynamic_pointer_cast<CheckpointState>(state);
   TORCH_CHECK(checkpoint != nullptr, "Expected PrivatePoolState", PTA_ERROR(ErrCode::PARAM));
   try {
+    const bool reported = mstx::enabled() || reports::profiling();
+    std::vector<BlockView> before;
+    if (reported || recording::on()) before = live_blocks(core(), device, checkpoint->pool);
     std::optional<reports::Restore> report;
-    if (mstx::enabled() || reports::profiling()) {
-      report.emplace(core(), device, live_blocks(core(), device, checkpoint->pool));
-    }
-    std::vector<BlockView> recorded;
-    if (recording::on()) {
-      for (const std::uintptr_t addr : live_blocks(core(), device, checkpoint->pool)) {
-        recorded.push_back(core().describe_block(addr));
-      }
-    }
+    if (reported) report.emplace(core(), device, before);
     const ffi::Restored restored = core().restore(device, *checkpoint->state);
     if (report.has_value()) report->done(restored.allocated);
-    if (recording::on()) record_restore(core(), checkpoint->pool, recorded, restored.allocated);
+    if (recording::on()) record_restore(core(), checkpoint->pool, before, restored.allocated);
     stock::CheckpointDelta delta;
     for (const std::size_t address : restored.freed) {
       delta.ptrs_freed.push_back(reinterpret_cast<void*>(address));

@@ -119,13 +119,8 @@ void Free::done() const {
   report(stats, block_, Kind::Free, external_);
 }
 
-Restore::Restore(const ffi::Allocator& core, int device, const std::vector<std::uintptr_t>& live)
-    : core_(core), device_(device), before_(stats_of(core, device)) {
-  for (const std::uintptr_t addr : live) {
-    const BlockView block = core.describe_block(addr);
-    if (block.status == Status::Ok) freed_.push_back(block);
-  }
-}
+Restore::Restore(const ffi::Allocator& core, int device, const std::vector<BlockView>& live)
+    : core_(core), device_(device), before_(stats_of(core, device)), freed_(live) {}
 
 void Restore::done(const rust::Vec<std::size_t>& allocated) const {
   DeviceStats stats = before_;

@@ -61,8 +61,8 @@ class Free {
 // Around the restore of a pool's checkpoint, which ends all its blocks and makes others.
 class Restore {
  public:
-  // Before it, with the addresses of the pool's live blocks.
-  Restore(const ffi::Allocator& core, int device, const std::vector<std::uintptr_t>& live);
+  // Before it, with the pool's live blocks.
+  Restore(const ffi::Allocator& core, int device, const std::vector<BlockView>& live);
   // After it succeeded, with the blocks that are live now.
   void done(const rust::Vec<std::size_t>& allocated) const;
 

@@ -50,12 +50,8 @@ impl State {
         let mut donors = Vec::new();
         for (_, list) in self.lists.iter().filter(|(id, _)| id.is_virtual()) {
             let in_use = self.pools.get(list.pool).is_some_and(|p| p.use_count > 0);
-            if in_use || self.is_asleep(list.pool) {
-                continue;
-            }
-            let graphs = self.pools.get(list.pool).filter(|pool| pool.captured);
-            let over = self.fences.synchronised();
-            if graphs.is_some_and(|pool| pool.released > over) {
+            let replayed = self.is_of_graph(list.pool, self.fences.synchronised());
+            if in_use || replayed || self.is_asleep(list.pool) {
                 continue;
             }
             for block in list.free.iter_from(&self.arena, list.least_page) {
@@ -63,9 +59,6 @@ impl State {
                 else {
                     continue;
                 };
-                if graphs.is_some() && self.freed_at(block) > over {
-                    continue;
-                }
                 donors.push(Donor {
                     block,
                     addr: self.arena[block].addr,

@@ -3,13 +3,11 @@
 
 use std::sync::Arc;
 
+use super::races::{MIB, device, token};
 use super::*;
-use crate::config::{DefaultEngine, Settings};
-use crate::driver::StreamToken;
 use crate::driver::fake::FakeDriver;
-use crate::ids::{DeviceId, MempoolId, StreamKey};
+use crate::ids::{MempoolId, StreamKey};
 
-const MIB: usize = 1 << 20;
 const CAPTURED: StreamKey = StreamKey(5);
 const REPLAYED: StreamKey = StreamKey(6);
 const POOL: MempoolId = MempoolId {
@@ -17,26 +15,14 @@ const POOL: MempoolId = MempoolId {
     second: 0,
 };
 
-fn token(stream: StreamKey) -> StreamToken {
-    StreamToken {
-        id: stream.0 as i64,
-        device: 0,
-        reserved: 0,
-    }
-}
-
 struct Machine {
     driver: Arc<FakeDriver>,
-    device: DeviceAllocator,
+    device: Arc<DeviceAllocator>,
 }
 
 impl Machine {
     fn new(settings: &str) -> Self {
-        let driver = Arc::new(FakeDriver::new(256 * MIB));
-        let mut settings = Settings::parse(settings).expect("valid");
-        settings.default_engine = DefaultEngine::Probe;
-        let device =
-            DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
+        let (driver, device) = device(256 * MIB, settings);
         device.choose_engine();
         Self { driver, device }
     }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::DeviceAllocator;
+use super::state::State;
 use crate::block::BlockState;
 use crate::error::{AllocError, Result};
 use crate::ids::{MempoolId, PoolId};
@@ -152,5 +153,14 @@ impl DeviceAllocator {
                 .pools
                 .find(id)
                 .is_some_and(PoolId::is_some)
+    }
+}
+
+impl State {
+    /// Whether a graph may be replayed that has a pool's memory, or may run still, where the device was waited for after
+    /// `tick`.
+    pub(super) fn is_of_graph(&self, pool: PoolId, tick: u64) -> bool {
+        let graphs = self.pools.get(pool).filter(|pool| pool.captured);
+        graphs.is_some_and(|pool| pool.use_count > 0 || pool.released > tick)
     }
 }

@@ -15,7 +15,7 @@ use crate::ids::{DeviceId, MempoolId, StreamKey};
 use crate::lease::act_as;
 use crate::registry::Registry;
 
-const MIB: usize = 1 << 20;
+pub(super) const MIB: usize = 1 << 20;
 const GIB: usize = 1 << 30;
 const HOME: StreamKey = StreamKey(1);
 const OTHER: StreamKey = StreamKey(2);
@@ -24,7 +24,7 @@ const POOL: MempoolId = MempoolId {
     second: 7,
 };
 
-fn token(stream: StreamKey) -> StreamToken {
+pub(super) fn token(stream: StreamKey) -> StreamToken {
     StreamToken {
         id: stream.0 as i64,
         device: 0,
@@ -32,7 +32,7 @@ fn token(stream: StreamKey) -> StreamToken {
     }
 }
 
-fn device(capacity: usize, settings: &str) -> (Arc<FakeDriver>, Arc<DeviceAllocator>) {
+pub(super) fn device(capacity: usize, settings: &str) -> (Arc<FakeDriver>, Arc<DeviceAllocator>) {
     device_with(capacity, settings, |_| ())
 }
 

@@ -126,13 +126,6 @@ impl State {
         None
     }
 
-    /// Whether a graph may be replayed that has a pool's memory, or may run still, where the device was waited for after
-    /// `tick`.
-    pub(super) fn is_of_graph(&self, pool: PoolId, tick: u64) -> bool {
-        let graphs = self.pools.get(pool).filter(|pool| pool.captured);
-        graphs.is_some_and(|pool| pool.use_count > 0 || pool.released > tick)
-    }
-
     /// Forgets private pools that nobody uses and that hold no memory.
     pub fn forget_empty_pools(&mut self) {
         let empty: Vec<PoolId> = self

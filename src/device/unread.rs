@@ -178,27 +178,14 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use crate::config::{DefaultEngine, Settings};
-    use crate::device::DeviceAllocator;
-    use crate::driver::StreamToken;
-    use crate::driver::fake::FakeDriver;
-    use crate::ids::{DeviceId, StreamKey};
-    use crate::lease::act_as;
-
-    const MIB: usize = 1 << 20;
+    use crate::device::races::{MIB, device, token};
+    use crate::ids::StreamKey;
 
     #[test]
     fn a_block_that_becomes_a_guest_is_looked_at_when_it_is_freed() {
         const HOME: StreamKey = StreamKey(1);
         const OTHER: StreamKey = StreamKey(2);
-        act_as(0);
-        let driver = Arc::new(FakeDriver::new(8 << 30));
-        let mut settings = Settings::parse("").expect("valid");
-        settings.default_engine = DefaultEngine::Probe;
-        let device =
-            DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
+        let (driver, device) = device(8 << 30, "");
         let allocate = |bytes: usize, stream| device.allocate(bytes, stream).expect("fits");
         for _ in 0..8400 {
             allocate(100, HOME);
@@ -221,12 +208,7 @@ mod tests {
         allocate(200 * MIB - 4096, HOME);
         assert!(device.state.lock().guests.shared.is_some());
         assert!(!is_marked());
-        let other = StreamToken {
-            id: 2,
-            device: 0,
-            reserved: 0,
-        };
-        driver.submit(other);
+        driver.submit(token(OTHER));
         assert!(device.deallocate(block));
         device.check_consistency().expect("consistent");
     }

@@ -199,14 +199,11 @@ fn above_a_limit_cached_memory_goes_back_before_a_policy_refuses() {
 #[test]
 fn pages_of_the_drivers_choice_go_back_before_a_policy_refuses() {
     let driver = Arc::new(FakeDriver::new(GIB));
-    let mut settings = Settings::parse("").expect("valid");
-    settings.default_engine = DefaultEngine::Probe;
+    let settings = settings_by_default("");
     let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
     let cached = device.allocate(1000 * MIB, S0).expect("fits");
     assert!(device.deallocate(cached));
-    let mut settings = Settings::parse("throw_on_npumalloc_oom:True").expect("valid");
-    settings.default_engine = DefaultEngine::Probe;
-    device.apply_settings(settings);
+    device.apply_settings(settings_by_default("throw_on_npumalloc_oom:True"));
     for mib in [5, 600, 900] {
         let block = device.allocate(mib * MIB, S0).expect("fits");
         assert!(device.deallocate(block));
