@@ -72,9 +72,9 @@ def everything_at_once(threads=6, steps=150):
     }
 
 
-def compiled(mib, pending):
+def compiled(mib):
     """A request made with the interpreter's lock held, which needs memory that an operator still uses: one that a queue's
-    thread compiles in Python. `pending`: the block was used on another stream, else it is another stream's."""
+    thread compiles in Python."""
     # Ends the process where it would wait for good.
     signal.alarm(60)
     torch.npu.set_compile_mode(jit_compile=True)
@@ -83,14 +83,13 @@ def compiled(mib, pending):
     # Nobody is made to let the lock go.
     sys.setswitchinterval(1000)
     side = torch.npu.Stream()
-    home = side if pending else torch.npu.current_stream()
     sizes = set()
     for _ in range(3):
-        with torch.npu.stream(home):
+        with torch.npu.stream(side):
             block = torch.empty(mib * MIB, dtype=torch.uint8, device="npu")
-        block[:4096].view(torch.float32).add_(1)
-        if pending:
-            block.record_stream(torch.npu.current_stream())
+        for _ in range(3):
+            block[:4096].view(torch.float32).add_(1)
+        block.record_stream(torch.npu.current_stream())
         del block
         with torch.npu.stream(side):
             other = torch.empty(1, dtype=torch.uint8, device="npu")
