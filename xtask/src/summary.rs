@@ -42,7 +42,7 @@ impl Summary {
         &mut self,
         name: &str,
         command: &mut Command,
-        closing: impl Fn(&str) -> bool,
+        mut closing: impl FnMut(&str) -> bool,
     ) -> Result<()> {
         say(&process::display(command));
         let mut kept = Vec::new();

@@ -29,11 +29,18 @@ pub fn test(project: &Project, rest: &[OsString], summary: &mut Summary) -> Resu
         lint(project, summary)?;
     }
     if apt::in_path("cargo-nextest") {
-        let mut tests = cargo(project, &["nextest", "run", "--workspace"]);
+        let mut tests = cargo(
+            project,
+            &["nextest", "run", "--workspace", "--no-fail-fast"],
+        );
         tests.args(rest);
-        summary.run("cargo nextest", &mut tests, |line| {
-            line.contains("tests run:")
-        })?;
+        // Tests that fail are named again below the totals.
+        let mut totals = false;
+        let closing = |line: &str| {
+            totals |= line.contains("tests run:");
+            totals && !line.starts_with("error")
+        };
+        summary.run("cargo nextest", &mut tests, closing)?;
         let mut docs = cargo(project, &["test", "--workspace", "--doc"]);
         summary.run("cargo test --doc", &mut docs, is_cargo_result)?;
     } else {
