@@ -83,7 +83,7 @@ void DeviceAllocator::emptyCache(c10::MempoolId_t mempool_id) {
     // A device without memory is not touched: waiting for it would create its context.
     if (stats.reserved_bytes.aggregate.current == 0) continue;
     const Outcome outcome =
-        everything ? core_.core().empty_cache(device) : core_.core().empty_pool(device, pool);
+        everything ? core_.core().empty_cache(device, 0) : core_.core().empty_pool(device, pool, 0);
     check(outcome.status);
   }
 }

@@ -63,7 +63,7 @@ void* Allocator::base_allocation(const void* ptr, std::size_t* bytes) const {
   return reinterpret_cast<void*>(view.base_addr);
 }
 
-void Allocator::empty_cache(int device) { check(core_->empty_cache(device)); }
+void Allocator::empty_cache(int device) { check(core_->empty_cache(device, 0)); }
 
 CacheInfo Allocator::cache_info(int device) const {
   const CacheInfo info = core_->cache_info(device);

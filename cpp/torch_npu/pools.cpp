@@ -89,7 +89,9 @@ void NpuAllocator::releasePool(c10::DeviceIndex device, c10_npu::MempoolId_t mem
     recording::pool_released(device, pool);
   }
   // Without a cache nobody would empty it later.
-  if (force_uncached() && !core().has_captures_underway(device)) check(core().empty_cache(device));
+  if (force_uncached() && !core().has_captures_underway(device)) {
+    check(core().empty_cache(device, contexts_.gather(stock::RecordContext::ALL)));
+  }
 }
 
 void NpuAllocator::createOrIncrefPool(c10::DeviceIndex device, c10_npu::MempoolId_t mempool_id,

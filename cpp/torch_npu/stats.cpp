@@ -66,7 +66,9 @@ void NpuAllocator::setMemoryFraction(double fraction, int device) {
 void NpuAllocator::emptyCache(c10_npu::MempoolId_t mempool_id) {
   const bool everything = mempool_id.first == 0 && mempool_id.second == 0;
   for_each_used_device(true, [&](int device) {
-    return everything ? core().empty_cache(device) : core().empty_pool(device, to_ffi(mempool_id));
+    const std::uintptr_t context = contexts_.gather(stock::RecordContext::ALL);
+    return everything ? core().empty_cache(device, context)
+                      : core().empty_pool(device, to_ffi(mempool_id), context);
   });
 }
 
@@ -74,7 +76,9 @@ void NpuAllocator::emptyCache(bool check_error) { emptyCacheImpl(check_error, tr
 
 void NpuAllocator::emptyCacheImpl(bool check_error, bool free_physical) {
   for_each_used_device(check_error, [&](int device) {
-    return free_physical ? core().empty_cache(device) : core().empty_virtual_cache(device);
+    const std::uintptr_t context = contexts_.gather(stock::RecordContext::ALL);
+    return free_physical ? core().empty_cache(device, context)
+                         : core().empty_virtual_cache(device, context);
   });
 }
 
@@ -109,7 +113,7 @@ void NpuAllocator::emptyVirtAddrCache(bool check_error) {
 
 void NpuAllocator::FreeDeviceCachedMemory(int device) {
   assert_valid_device(device);
-  const Outcome outcome = core().empty_cache(device);
+  const Outcome outcome = core().empty_cache(device, contexts_.gather(stock::RecordContext::ALL));
   if (recording::on()) recording::emptied(device);
   check(outcome);
   deliver_trace();

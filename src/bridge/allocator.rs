@@ -13,7 +13,7 @@ use crate::config::{
 };
 use crate::driver::foreign::{DriverTable, ForeignDriver};
 use crate::error::AllocError;
-use crate::history::{Context, DropContext, RecordContext};
+use crate::history::{Caller, Context, DropContext, RecordContext};
 use crate::ids::{self, StreamKey};
 use crate::registry::Registry;
 
@@ -152,11 +152,13 @@ impl Allocator {
         })
     }
 
-    pub(super) fn empty_cache(&self, device: i32) -> Outcome {
+    pub(super) fn empty_cache(&self, device: i32, context: usize) -> Outcome {
+        let _caller = Caller::enter(Context::adopt(context, &self.drop_context));
         outcome(|| self.registry.empty_cache(device, ids::MempoolId::DEFAULT))
     }
 
-    pub(super) fn empty_virtual_cache(&self, device: i32) -> Outcome {
+    pub(super) fn empty_virtual_cache(&self, device: i32, context: usize) -> Outcome {
+        let _caller = Caller::enter(Context::adopt(context, &self.drop_context));
         outcome(|| self.registry.device(device)?.empty_virtual_cache())
     }
 
@@ -224,7 +226,8 @@ impl Allocator {
         })
     }
 
-    pub(super) fn empty_pool(&self, device: i32, pool: MempoolId) -> Outcome {
+    pub(super) fn empty_pool(&self, device: i32, pool: MempoolId, context: usize) -> Outcome {
+        let _caller = Caller::enter(Context::adopt(context, &self.drop_context));
         outcome(|| self.registry.empty_cache(device, pool.into()))
     }
 

@@ -352,12 +352,13 @@ pub mod ffi {
         fn describe_handle(self: &Allocator, handle: usize) -> BlockView;
         fn erase_stream_by_handle(self: &Allocator, handle: usize, stream: StreamToken) -> Outcome;
 
-        fn empty_cache(self: &Allocator, device: i32) -> Outcome;
+        /// `context`: as for `allocate_in`.
+        fn empty_cache(self: &Allocator, device: i32, context: usize) -> Outcome;
         /// Unmaps idle memory of virtual segments but keeps the physical memory; returns idle fixed
         /// segments to the driver.
-        fn empty_virtual_cache(self: &Allocator, device: i32) -> Outcome;
+        fn empty_virtual_cache(self: &Allocator, device: i32, context: usize) -> Outcome;
         /// As `empty_cache`, for one private pool only.
-        fn empty_pool(self: &Allocator, device: i32, pool: MempoolId) -> Outcome;
+        fn empty_pool(self: &Allocator, device: i32, pool: MempoolId, context: usize) -> Outcome;
         fn cache_info(self: &Allocator, device: i32) -> CacheInfo;
         /// Returns every block that waits for events to its pool without waiting for them.
         fn drop_pending_events(self: &Allocator, device: i32) -> Outcome;

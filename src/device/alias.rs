@@ -143,7 +143,7 @@ impl State {
         }
         self.stale += handles.len();
         self.ladder.pages_lent += handles.len() as u64;
-        let context = self.history.segments.get(&segment).cloned();
+        let context = self.history.returned(segment);
         self.count_pages(id, lent, Action::SegmentUnmap, context);
         self.settle(id);
         handles
@@ -214,7 +214,7 @@ impl State {
         }
         self.stale -= revived.len();
         self.ladder.pages_revived += revived.len() as u64;
-        let context = self.history.segments.get(&segment).cloned();
+        let context = self.history.returned(segment);
         self.count_pages(busy, &revived, Action::SegmentMap, context);
         if let Some(latest) = latest {
             self.used_until(busy, latest);

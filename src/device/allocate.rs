@@ -10,7 +10,7 @@ use super::transit::NAPS;
 use crate::config::Rung;
 use crate::driver::OUT_OF_MEMORY_CODE;
 use crate::error::{AllocError, Result};
-use crate::history::Context;
+use crate::history::{Caller, Context};
 use crate::ids::{MempoolId, PoolId, StreamKey};
 use crate::sync::MutexGuard;
 
@@ -52,7 +52,12 @@ impl DeviceAllocator {
         pool: MempoolId,
         context: Option<Arc<Context>>,
     ) -> Result<usize> {
+        // Before the lock is taken, so that it goes after it.
+        let mut caller = None;
         let mut state = self.state.lock_keeping();
+        if context.is_some() && state.events_outstanding() {
+            caller = Caller::enter(context.clone());
+        }
         self.reap_before_allocation(&mut state);
         let pool = match pool {
             MempoolId::DEFAULT => PoolId::DEFAULT,
@@ -98,7 +103,12 @@ impl DeviceAllocator {
             state.pools.unhold(pool);
             request = state.request(bytes, self.pad, stream, pool);
         }
-        self.allocate_slow(state, request, context)
+        if caller.is_none() {
+            caller = Caller::enter(context.clone());
+        }
+        let outcome = self.allocate_slow(state, request, context);
+        drop(caller);
+        outcome
     }
 
     #[inline]

@@ -251,7 +251,7 @@ impl DeviceAllocator {
         {
             return Ok(false);
         }
-        let Some((segment, context)) = state.remove_segment(id, None) else {
+        let Some((segment, context)) = state.remove_segment(id) else {
             return Ok(false);
         };
         let pool = state

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::state::{Request, State};
 use crate::block::BlockState;
-use crate::history::{Action, Context};
+use crate::history::{Action, Context, caller};
 use crate::ids::{BlockId, PoolId, SegmentId};
 use crate::segment::Segment;
 
@@ -55,11 +55,7 @@ impl State {
     }
 
     /// Takes a segment that is one free block out of the bookkeeping; `None` when it is in use.
-    pub fn remove_segment(
-        &mut self,
-        id: SegmentId,
-        context: Option<&Arc<Context>>,
-    ) -> Option<(Segment, Option<Arc<Context>>)> {
+    pub fn remove_segment(&mut self, id: SegmentId) -> Option<(Segment, Option<Arc<Context>>)> {
         let segment = self.segments.get(id)?;
         let block = segment.first;
         if segment.pages.is_some() {
@@ -71,7 +67,7 @@ impl State {
         let size = segment.size;
         let own = self.history.segments.remove(&id);
         if self.history.active {
-            let shown = context.or(own.as_ref()).cloned();
+            let shown = caller().or(own.clone());
             self.trace(Action::SegmentFree, block, size, shown);
         }
         let segment = self.segments.remove(id)?;

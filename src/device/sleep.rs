@@ -338,7 +338,7 @@ impl State {
             if let Some(pages) = self.pages_mut(segment) {
                 asleep.iter().for_each(|&page| pages.forget_asleep(page));
             }
-            let context = self.history.segments.get(&segment).cloned();
+            let context = self.history.returned(segment);
             self.count_pages(id, &asleep, Action::SegmentUnmap, context);
             self.settle(id);
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::state::{Request, State};
 use crate::block::{BlockState, CONTEXT, DAMAGED, GUEST, OVERSIZE};
-use crate::history::{Action, Context, TraceEntry};
+use crate::history::{Action, Context, TraceEntry, caller};
 use crate::ids::{BlockId, ListId};
 use crate::size::{MIN_BLOCK_SIZE, SMALL_SIZE};
 use crate::stream::Use;
@@ -207,7 +207,7 @@ impl State {
         let allocated = self.history.blocks.remove(&id);
         self.arena[id].flags &= !CONTEXT;
         let requested = self.arena[id].requested;
-        let shown = context.or(allocated.as_ref()).cloned();
+        let shown = context.cloned().or_else(caller).or(allocated.clone());
         self.trace(Action::FreeCompleted, id, requested, shown);
         self.history.bury(allocated);
     }

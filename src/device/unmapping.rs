@@ -238,7 +238,7 @@ impl State {
         self.keep_idle(page_size, handles);
         self.stats.num_device_free += 1;
         self.ladder.pages_unmapped += unmapped.len() as u64;
-        let context = self.history.segments.get(&segment).cloned();
+        let context = self.history.returned(segment);
         self.count_pages(busy, unmapped, Action::SegmentUnmap, context);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::Context;
+use super::{Context, caller};
 use crate::ids::{BlockId, MempoolId, SegmentId, StreamKey};
 
 /// What an entry says. The order is the stock allocator's.
@@ -104,6 +104,12 @@ impl Default for History {
 }
 
 impl History {
+    /// The context of an entry about memory that a segment gives back or gets: of the call in which that happens, or
+    /// else of the one that obtained the segment.
+    pub fn returned(&self, segment: SegmentId) -> Option<Arc<Context>> {
+        caller().or_else(|| self.segments.get(&segment).cloned())
+    }
+
     /// Starts or stops recording; entries so far are dropped. `capacity` is at least 1.
     pub fn configure(&mut self, enabled: bool, capacity: usize, record: RecordContext) {
         self.enabled = enabled;

@@ -10,3 +10,5 @@ SMALL = {"CANN_SIM_CAPACITY": str(GIB)}
 BACKED = {"CANN_SIM_MODE": "backed"}
 #: Virtual segments.
 VIRTUAL = {"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"}
+#: Fixed segments.
+FIXED = {"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:False"}

@@ -61,10 +61,9 @@ def test_snapshots_can_be_compared(run_both):
 
 
 def comparable(taken):
-    """Without what npualloc has otherwise: segments given back come in another order, with the stacks of where
-    they were obtained rather than of the request that needed the memory."""
-    entries = [[kind, size, own] for kind, size, own in taken["entries"] if kind != "segment_free"]
-    freed = sorted(size for kind, size, _ in taken["entries"] if kind == "segment_free")
+    """Without what npualloc has otherwise: segments given back come in another order."""
+    entries = [entry for entry in taken["entries"] if entry[0] != "segment_free"]
+    freed = sorted(entry for entry in taken["entries"] if entry[0] == "segment_free")
     return entries, freed, taken["segments"]
 
 

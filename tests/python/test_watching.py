@@ -3,7 +3,7 @@
 import pytest
 
 from compare import same_error
-from environments import SMALL
+from environments import FIXED, SMALL, VIRTUAL
 from sizes import GIB, MIB, rounded
 
 
@@ -101,6 +101,30 @@ def test_history_has_the_stacks_that_were_asked_for(run):
     assert recorded("all", "all", "all")["blocks"][0][3] == [False, True]
     assert recorded(None, "all", "all")["entries"] == []
     assert recorded("all", None, "all")["blocks"][0][2] == []
+
+
+@pytest.mark.parametrize("context", ["all", "alloc", "state", None])
+@pytest.mark.parametrize("env", [FIXED, VIRTUAL], ids=["fixed", "virtual"])
+def test_what_is_given_back_later_has_the_stack_of_that_call(run_both, env, context):
+    stock, subject = run_both("watching:given_back", env=env, context=context)
+    back = "segment_unmap" if env is VIRTUAL else "segment_free"
+
+    def entries(value):
+        """Pages have sizes of their own. Without the call's stack (level `alloc`) npualloc has that of where the segment
+        was obtained; stock loses it when the segment's first block is cut."""
+        rows = []
+        for kind, size, own in value["entries"]:
+            size = 0 if kind in ("segment_map", "segment_unmap") else size
+            rows.append((kind, size, [] if kind == back and context == "alloc" else own))
+        return rows
+
+    assert entries(subject.value) == entries(stock.value)
+    stacks = [(kind, *own) for kind, _, own in subject.value["entries"]]
+    if context == "all":
+        assert {("free_requested", "given_back"), ("free_completed", "come_back", "given_back"),
+                ("free_completed", "empty", "given_back"), (back, "empty", "given_back")} <= set(stacks)
+    elif context == "alloc":
+        assert stacks.count((back, "use", "given_back")) == 2
 
 
 def test_history_levels(run_both):

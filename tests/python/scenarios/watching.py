@@ -174,6 +174,33 @@ def let_go(tensor):
     del tensor
 
 
+def given_back(context):
+    """Stacks of what happens to a block after its caller gave it back."""
+    torch.npu.memory._record_memory_history(context=context, stacks="python", max_entries=100)
+    side = torch.npu.Stream()
+
+    def use():
+        tensor = allocate(40 * MIB)
+        tensor.record_stream(side)
+
+    def come_back():
+        return allocate(1000)
+
+    def empty():
+        torch.npu.empty_cache()
+
+    use()
+    torch.npu.synchronize()
+    kept = come_back()
+    empty()
+    use()
+    empty()
+    entries = [[e["action"], e["size"], frames(e)[:2]]
+               for e in torch.npu.memory._snapshot()["device_traces"][0]]
+    torch.npu.memory._record_memory_history(enabled=None)
+    return {"entries": entries, "kept": kept.nbytes}
+
+
 def bad_modes():
     """Modes that are none."""
     record = torch.npu.memory._record_memory_history

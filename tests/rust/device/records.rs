@@ -37,6 +37,51 @@ fn history_shows_what_happened_in_order() {
 }
 
 #[test]
+fn entries_have_the_context_of_the_call_in_which_something_happens() {
+    use npualloc::history::{Action, Caller};
+    let none: DropContext = Arc::new(|_| ());
+    let context = |handle| Context::adopt(handle, &none);
+    for config in ["", "expandable_segments:True"] {
+        let (driver, device) = device_with(GIB, config);
+        device.record_history(true, 100, RecordContext::All);
+        let allocate = |bytes, handle| {
+            let made = device.allocate_in(bytes, S0, MempoolId::DEFAULT, context(handle));
+            made.expect("fits")
+        };
+        let first = allocate(40 * MIB, 1);
+        device.record_stream(first, SIDE);
+        driver.submit(SIDE);
+        assert!(device.deallocate_with(first, context(2)));
+        driver.finish(SIDE);
+        // By now its event is over: this finds that out.
+        let second = allocate(100, 3);
+        assert!(device.deallocate_with(second, context(4)));
+        {
+            let _caller = Caller::enter(context(5));
+            device.empty_cache(MempoolId::DEFAULT).expect("works");
+        }
+        let third = allocate(60 * MIB, 6);
+        device.deallocate(third);
+        // Nobody says who this is.
+        device.empty_cache(MempoolId::DEFAULT).expect("works");
+        let of = |action| -> Vec<usize> {
+            let trace = device.trace();
+            let like = trace.iter().filter(|entry| entry.action == action);
+            like.map(|entry| entry.context.as_ref().map_or(0, |context| context.handle()))
+                .collect()
+        };
+        assert_eq!(of(Action::FreeRequested), [2, 4, 6], "{config}");
+        assert_eq!(of(Action::FreeCompleted), [3, 4, 6], "{config}");
+        let back = if config.is_empty() {
+            Action::SegmentFree
+        } else {
+            Action::SegmentUnmap
+        };
+        assert_eq!(of(back), [5, 5, 6], "{config}");
+    }
+}
+
+#[test]
 fn a_failed_request_is_traced_with_the_pool_that_it_was_made_in() {
     use npualloc::history::Action;
     const NEXT: MempoolId = MempoolId {
