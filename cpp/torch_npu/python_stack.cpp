@@ -1,5 +1,7 @@
 #include "python_stack.h"
 
+#include <unistd.h>
+
 #include "python_api.h"
 
 namespace npualloc::torch_npu_plugin::python {
@@ -79,7 +81,15 @@ bool is_finalizing() { return api().complete && api().is_finalizing() != 0; }
 Released::Released() : state_(holds_lock() && !is_finalizing() ? api().save_thread() : nullptr) {}
 
 Released::~Released() {
-  if (state_ != nullptr) api().restore_thread(state_);
+  if (state_ == nullptr) return;
+  try {
+    api().restore_thread(state_);
+  } catch (...) {
+    // The interpreter shuts down, and ends this thread by unwinding it (pthread_exit), which can't go
+    // through here, nor through the core: the process would be terminated. It stays here until the
+    // process ends, as threads do from Python 3.14 on.
+    for (;;) pause();
+  }
 }
 
 std::string stack(int frames) {

@@ -4,6 +4,7 @@ use super::DeviceAllocator;
 use super::state::{BlockHandle, State};
 use crate::block::BlockState;
 use crate::ids::{BlockId, StreamKey};
+use crate::page::PageTable;
 use crate::stats::{Counters, DeviceStats, Ladder};
 
 /// A live block as seen from outside. Sizes in bytes.
@@ -23,6 +24,10 @@ pub struct BlockView {
     pub base_addr: usize,
     /// Size of its segment.
     pub base_size: usize,
+    /// Its segment is of the large pool.
+    pub large: bool,
+    /// Size of its segment's pages; `None` for a fixed segment.
+    pub page_size: Option<usize>,
 }
 
 impl State {
@@ -46,6 +51,8 @@ impl State {
             stream: self.stream_of(id),
             base_addr: segment.addr,
             base_size: segment.size,
+            large: !segment.small,
+            page_size: segment.pages.as_ref().map(PageTable::page_size),
         })
     }
 }

@@ -78,6 +78,10 @@ impl Ranges {
         block: Option<&BlockView>,
         allocator: &DeviceAllocator,
     ) {
+        let mut clear = true;
+        for entry in entries {
+            clear &= self.take(entry, block);
+        }
         if let Some(block) = block {
             let segment = self.segments.get(&block.base_addr);
             self.mixed |= segment.is_some_and(|(_, owner)| owner.stream != block.stream.0 as u32);
@@ -85,11 +89,7 @@ impl Ranges {
         if entries.is_empty() {
             return;
         }
-        let mut clear = !self.mixed;
-        for entry in entries {
-            clear &= self.take(entry);
-        }
-        if !clear {
+        if !clear || self.mixed {
             self.take_snapshot(allocator);
             self.learn_segment(entries, block);
             self.mixed = self.now.iter().any(|(addr, (_, owner))| {
@@ -100,11 +100,28 @@ impl Ranges {
         self.settle(at);
     }
 
-    /// Changes what there is as an entry says; `false` where it does not say enough.
-    fn take(&mut self, entry: &TraceEntry) -> bool {
+    /// Changes what there is as an entry says, and the block that the event allocated; `false` where they do not say
+    /// enough.
+    fn take(&mut self, entry: &TraceEntry, block: Option<&BlockView>) -> bool {
         let (addr, end) = (entry.addr, entry.addr + entry.size);
         match entry.action {
+            Action::SegmentAlloc => {
+                let Some(block) = block.filter(|block| block.base_addr == addr) else {
+                    return false;
+                };
+                let owner = self.owner_by(entry, block);
+                self.add(addr, end, owner, addr..end);
+                true
+            }
             Action::SegmentMap => {
+                if segment_at(&self.segments, addr).is_none()
+                    && let Some(block) = block
+                    && (block.base_addr..block.base_addr + block.base_size).contains(&addr)
+                {
+                    let owner = self.owner_by(entry, block);
+                    let limit = block.base_addr + block.base_size;
+                    self.segments.insert(block.base_addr, (limit, owner));
+                }
                 let Some((base, (limit, owner))) = segment_at(&self.segments, addr) else {
                     return false;
                 };
@@ -120,8 +137,17 @@ impl Ranges {
                 self.remove(addr, end);
                 true
             }
-            // Whether it is for large requests is not in the entry.
             _ => false,
+        }
+    }
+
+    /// Whose memory it is that an entry tells of, in a block's segment. The block may be another stream's.
+    fn owner_by(&self, entry: &TraceEntry, block: &BlockView) -> Owner {
+        Owner {
+            stream: entry.stream.0 as u32,
+            pool: self.number_of(&entry.pool),
+            large: block.large,
+            page: block.page_size.unwrap_or(0) as u64,
         }
     }
 

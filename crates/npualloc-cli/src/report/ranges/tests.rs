@@ -154,11 +154,14 @@ fn what_is_followed_in_hand_is_what_there_is() {
     }
 }
 
+/// A snapshot takes as long as there are blocks.
 #[test]
-fn snapshots_are_for_new_segments_alone() {
-    let text = "# capacity 68719476736\n".to_owned() + &program(2000, 1, 1, 4 << 30);
-    let checked = follow(VIRTUAL, &text);
-    let snapshots = checked.ranges.snapshots;
-    assert!(checked.events > 100, "{}", checked.events);
-    assert!((1..=4).contains(&snapshots), "{snapshots}");
+fn no_snapshot_is_taken_for_new_segments() {
+    let program = |pools| program(2000, 1, pools, 4 << 30);
+    for (conf, pools, least) in [(VIRTUAL, 1, 100), (FIXED, 1, 20), (VIRTUAL, 40, 100)] {
+        let text = "# capacity 68719476736\n".to_owned() + &program(pools);
+        let checked = follow(conf, &text);
+        assert!(checked.events > least, "{conf}: {}", checked.events);
+        assert_eq!(checked.ranges.snapshots, 0, "{conf}, {pools} pools");
+    }
 }
