@@ -489,9 +489,7 @@ const DriverTable& driver_table() {
   return made;
 }
 
-void rethrow_foreign() {
-  if (kept_exception) std::rethrow_exception(std::exchange(kept_exception, nullptr));
-}
+std::exception_ptr take_foreign() { return std::exchange(kept_exception, nullptr); }
 
 std::size_t pad_bytes() {
   static const std::size_t bytes = padding_for(soc_name(), GetCANNVersion("CANN"));

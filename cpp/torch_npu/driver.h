@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 
 #include "../core/acl_api.h"
 #include "npualloc/driver_table.h"
@@ -10,7 +11,7 @@
 namespace npualloc::torch_npu_plugin {
 
 // A function of the table threw: the exception is kept for this thread and comes out of
-// `rethrow_foreign`. Not a code of AscendCL.
+// `take_foreign`. Not a code of AscendCL.
 inline constexpr std::int32_t kForeignException = -70001;
 
 // The functions of the loaded libascendcl.so.
@@ -23,8 +24,8 @@ const DriverTable& driver_table();
 // yet.
 DriverTable idle_driver_table();
 
-// Throws this thread's kept exception, when there is one.
-void rethrow_foreign();
+// Takes this thread's kept exception; null when there is none.
+std::exception_ptr take_foreign();
 
 // Bytes added to every request: kernels may read 32 bytes past the end of a tensor, except on
 // Ascend950 with CANN 9.1.0 and later. Asks the runtime, so only to be called after it was

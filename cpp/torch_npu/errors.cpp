@@ -40,9 +40,10 @@ void NpuAllocator::raise(Status status, std::int32_t code) const {
   const rust::String text = ffi::take_error_message();
   const std::string message(text.data(), text.size());
   const OomReport report = ffi::last_oom_report();
+  const std::exception_ptr foreign = code == kForeignException ? take_foreign() : nullptr;
   deliver_trace();
   if (status == Status::DriverError) {
-    if (code == kForeignException) rethrow_foreign();
+    if (foreign != nullptr) std::rethrow_exception(foreign);
     NPU_CHECK_ERROR(code, message.c_str());
   }
   if (status == Status::OutOfMemory || status == Status::Rejected) {

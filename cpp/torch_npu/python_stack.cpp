@@ -85,9 +85,9 @@ Released::~Released() {
   try {
     api().restore_thread(state_);
   } catch (...) {
-    // The interpreter shuts down, and ends this thread by unwinding it (pthread_exit), which can't go
-    // through here, nor through the core: the process would be terminated. It stays here until the
-    // process ends, as threads do from Python 3.14 on.
+    // The interpreter shuts down, and ends this thread by unwinding it (pthread_exit), which can't
+    // go through here, nor through the core: the process would be terminated. It stays here until
+    // the process ends, as threads do from Python 3.14 on.
     for (;;) pause();
   }
 }

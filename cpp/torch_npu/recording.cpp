@@ -103,6 +103,8 @@ void start_on(NpuAllocator& allocator, const std::string& path, int device) {
     recorder.store(started.into_raw(), std::memory_order_release);
   } catch (const rust::Error& error) {
     throw std::runtime_error(std::string("npualloc: no trace: ") + error.what());
+  } catch (const std::invalid_argument&) {
+    throw std::runtime_error("npualloc: no trace: " + path + ": the path is not UTF-8");
   }
   allocator.recording_changed();
   // What is left is written when the process ends.

@@ -186,7 +186,7 @@ def trace(path, stacks=None):
 def mark(label):
     """Puts a marker into the trace: a step or a phase begins. Nothing without a recording."""
     if _trace.is_on(_plugin):
-        _trace._call(_plugin, "npualloc_trace_mark", str(label).encode())
+        _trace.put_mark(_plugin, label)
 
 
 def _autoload():

@@ -15,7 +15,7 @@ def _call(plugin, name, *arguments):
     function.restype = ctypes.c_char_p
     failure = function(*arguments)
     if failure is not None:
-        raise RuntimeError(failure.decode())
+        raise RuntimeError(failure.decode(errors="backslashreplace"))
 
 
 def is_on(plugin):
@@ -24,9 +24,18 @@ def is_on(plugin):
 
 
 def _expand(path):
-    """The path with `%p` and `%r` replaced, as text or as a Path."""
-    text = os.fspath(path).replace("%p", str(os.getpid())).replace("%r", os.environ.get("RANK", "0"))
-    return text if isinstance(path, str) else pathlib.Path(text)
+    """The path with `%p` and `%r` replaced, as text or as a Path. Raises ValueError where it can't be a path."""
+    text = os.fsdecode(path)
+    if "\0" in text:
+        raise ValueError(f"npualloc: no trace: null byte in the path {text!r}")
+    text = text.replace("%p", str(os.getpid())).replace("%r", os.environ.get("RANK", "0"))
+    return pathlib.Path(text) if isinstance(path, os.PathLike) else text
+
+
+def put_mark(plugin, label):
+    """A marker, without what a line of a trace can't hold."""
+    text = str(label).replace("\0", " ").encode(errors="replace")
+    _call(plugin, "npualloc_trace_mark", text)
 
 
 class Trace:
@@ -42,11 +51,11 @@ class Trace:
         if stacks is None:
             stacks = os.environ.get("NPUALLOC_TRACE_STACKS", "") not in ("", "0")
         plugin.npualloc_trace_stacks(int(bool(stacks)))
-        _call(plugin, "npualloc_trace_start", str(self.path).encode())
+        _call(plugin, "npualloc_trace_start", os.fsencode(self.path))
 
     def mark(self, label):
         """A step or a phase begins."""
-        _call(self._plugin, "npualloc_trace_mark", str(label).encode())
+        put_mark(self._plugin, label)
 
     def stop(self):
         """Ends it; the file is complete then. Raises RuntimeError where it could not be written."""
@@ -114,6 +123,6 @@ def watch(plugin):
         nonlocal steps
         steps += 1
         if is_on(plugin):
-            _call(plugin, "npualloc_trace_mark", f"step {steps}".encode())
+            put_mark(plugin, f"step {steps}")
 
     register_optimizer_step_post_hook(stepped)

@@ -15,7 +15,7 @@ use crate::ids::{MempoolId, PoolId, StreamKey};
 use crate::sync::MutexGuard;
 
 /// Shortages met with no more than needed, before all is returned that is idle.
-const PATIENCE: i64 = 1;
+const PATIENCE: u64 = 1;
 
 /// Attempts of a request at the most, while others that fail give back what it lacked.
 const ATTEMPTS: u32 = 8;
@@ -28,6 +28,8 @@ struct Attempt {
     /// While memory was last asked for, another request gave up what it had got, or another thread held some for a
     /// moment.
     missed: bool,
+    /// It counts as one that was tried again.
+    retried: bool,
 }
 
 /// The block's address, or why there is none and the size asked for; an error where the driver failed.
@@ -144,8 +146,10 @@ impl DeviceAllocator {
         let pool = state.pools.id_of(request.pool);
         state.begin_climb();
         let mut outcome = self.climb_again(&mut state, &request, &context, &mut attempt);
-        let driver_failed = matches!(outcome, Err(AllocError::Driver(_)));
-        if driver_failed && request.virtual_memory && state.gives_up_virtual_segments() {
+        if let Err(AllocError::Driver(error)) = outcome
+            && request.virtual_memory
+            && state.gives_up_virtual_segments(error)
+        {
             self.settle_engine(&mut state);
             attempt
                 .tried
@@ -207,7 +211,10 @@ impl DeviceAllocator {
             if !full || !(self.await_transit(state, &mut naps) || attempt.missed) {
                 return outcome;
             }
-            *attempt = Attempt::default();
+            *attempt = Attempt {
+                retried: attempt.retried,
+                ..Attempt::default()
+            };
         }
         self.climb(state, request, context, attempt)
     }
@@ -359,7 +366,9 @@ impl DeviceAllocator {
         // Idle memory, oldest first and no more than needed; everything when that was not enough.
         // Nothing of this is legal while the calling thread captures.
         if !capturing {
-            state.stats.num_alloc_retries += 1;
+            state.stats.num_alloc_retries += i64::from(!attempt.retried);
+            attempt.retried = true;
+            state.shortages += 1;
             state.stats.num_sync_all_streams += 1;
             attempt
                 .tried
@@ -368,7 +377,7 @@ impl DeviceAllocator {
             // When memory is short again and again, fixed segments are returned all at once: what is left of a
             // large one is split for smaller requests, and soon missed (measured: up to ten times as many
             // waits for the device).
-            let again = !request.virtual_memory && state.stats.num_alloc_retries > PATIENCE;
+            let again = !request.virtual_memory && state.shortages > PATIENCE;
             let all_at_once = again && !skipped.has(Rung::FullRelease);
             if !all_at_once && !skipped.has(Rung::PartialRelease) {
                 self.make_room(state, Some(size), request.virtual_memory)?;

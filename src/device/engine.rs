@@ -2,6 +2,7 @@
 
 use super::DeviceAllocator;
 use super::state::State;
+use crate::driver::DriverError;
 
 impl DeviceAllocator {
     /// Puts the settings and what is known of the driver into effect.
@@ -28,11 +29,12 @@ impl DeviceAllocator {
 }
 
 impl State {
-    /// A call failed while memory was mapped. Where only a try of the driver led to virtual segments, that
-    /// counts as their end; those there are stay.
-    pub(super) fn gives_up_virtual_segments(&mut self) -> bool {
+    /// A call failed while memory was asked for. Where only a try of the driver led to virtual segments, that
+    /// counts as their end; those there are stay. Where another call failed, which says nothing of mapping, only the
+    /// request is served otherwise.
+    pub(super) fn gives_up_virtual_segments(&mut self, error: DriverError) -> bool {
         let tried = self.settings.virtual_segments(None).is_none();
-        if tried {
+        if tried && error.is_of_mapping() {
             self.maps = Some(false);
         }
         tried

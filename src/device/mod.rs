@@ -15,6 +15,8 @@ mod donor;
 mod engine;
 mod events;
 mod explain;
+#[cfg(test)]
+mod failures;
 mod fencing;
 mod free;
 mod fullness;

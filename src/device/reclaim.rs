@@ -56,14 +56,17 @@ impl DeviceAllocator {
         pool: MempoolId,
         free_physical: bool,
     ) -> Result<()> {
-        if pool == MempoolId::DEFAULT || state.pools.find(pool).is_some() {
-            state.stats.num_sync_all_streams += 1;
-        }
+        let counts = pool == MempoolId::DEFAULT || state.pools.find(pool).is_some();
         let settled = self.settle_device(state, pool)?;
+        state.stats.num_sync_all_streams += i64::from(counts);
+        // First: a pool that is awake then gives back what of it was so all the time.
+        state.return_guests();
+        state.forget_sleeping(|state, of| settled.allows(state, of));
         self.release_fixed(state, None, &settled)?;
         self.unmap_idle(state, None, settled.tick, |state, of| {
             settled.allows(state, of)
         })?;
+        // What fell asleep meanwhile.
         state.forget_sleeping(|state, of| settled.allows(state, of));
         self.drop_stale(state, None)?;
         self.finish_probe(state)?;
@@ -88,6 +91,8 @@ impl DeviceAllocator {
     ) -> Result<()> {
         let settled = self.settle_device(state, MempoolId::DEFAULT)?;
         let allows = |state: &State, of| settled.allows(state, of);
+        state.return_guests();
+        state.forget_sleeping(allows);
         let mut left = enough;
         let take = |left: &mut Option<usize>, bytes: usize| {
             *left = left.map(|left| left.saturating_sub(bytes));

@@ -106,6 +106,13 @@ impl State {
             guest: false,
         };
         self.add_segment(segment.addr, segment.size, &request, context);
+        let (small, size) = (segment.small, segment.size as i64);
+        self.stats.segment.forget_move(small, 1);
+        self.stats.reserved_bytes.forget_move(small, size);
+        if segment.size >= self.settings.max_split_size {
+            self.stats.oversize_segments.forget_move(1);
+        }
+        self.pools.forget_move(segment.pool, small, size);
         self.stats.num_device_alloc -= 1;
         self.stats.num_device_free -= 1;
     }

@@ -25,7 +25,7 @@ const MOST: usize = 1 << 30;
 /// The most requests of the size that needs it a segment has room for: a small one opens no large segment.
 const TIMES: usize = 24;
 /// Once memory was short this often, the rest of a large segment would be missing elsewhere.
-const RETRIES: i64 = 8;
+const RETRIES: u64 = 8;
 
 impl State {
     /// The size to try for a new segment; `size` is what the request needs at least.
@@ -36,7 +36,7 @@ impl State {
             || request.pool != PoolId::DEFAULT
             || held < FROM
             || self.device_full
-            || self.stats.num_alloc_retries >= RETRIES
+            || self.shortages >= RETRIES
             || self.settings.tunes_fixed_segments()
             || self.settings.skipped_rungs.has(Rung::AmpleSegments);
         if exact {

@@ -123,6 +123,8 @@ pub(super) struct State {
     pub detached: usize,
     /// Requests for memory that came to nothing, and gave back what they had got.
     pub failed_growths: u64,
+    /// How often memory was short, so that the device was waited for.
+    pub shortages: u64,
     /// New segments are virtual.
     pub virtual_memory: bool,
     /// Whether they are depends on a try of the driver that is still to be made.
@@ -230,6 +232,7 @@ impl State {
             growing: 0,
             ahead: 0,
             failed_growths: 0,
+            shortages: 0,
             virtual_memory: false,
             engine_open: false,
             maps: None,

@@ -34,6 +34,19 @@ impl DriverError {
     pub fn is_out_of_memory(&self) -> bool {
         self.code == OUT_OF_MEMORY_CODE
     }
+
+    /// Whether a call of [`VirtualMemory`] failed.
+    pub fn is_of_mapping(&self) -> bool {
+        let calls = [
+            "reserve_address",
+            "release_address",
+            "malloc_physical",
+            "free_physical",
+            "map",
+            "unmap",
+        ];
+        calls.contains(&self.call)
+    }
 }
 
 /// A stream as the client names it when it records a use: passed through to the event functions.

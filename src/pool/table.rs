@@ -169,6 +169,14 @@ impl PoolTable {
         self.reserved.entry(id).or_default().change(small, bytes);
     }
 
+    /// A segment that was taken out of the pool and put back never moved.
+    pub fn forget_move(&mut self, pool: PoolId, small: bool, bytes: i64) {
+        if let Some(id) = self.get(pool).map(|pool| pool.id) {
+            let reserved = self.reserved.entry(id).or_default();
+            reserved.forget_move(small, bytes);
+        }
+    }
+
     /// Counts memory that virtual segments of the pool gained or lost.
     pub fn count_mapped(&mut self, pool: PoolId, small: bool, bytes: i64) {
         if let Some(id) = self.get(pool).map(|pool| pool.id) {

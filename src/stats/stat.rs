@@ -40,6 +40,12 @@ impl Stat {
         self.freed += amount;
     }
 
+    /// An amount that was subtracted and added again never moved.
+    pub fn forget_move(&mut self, amount: i64) {
+        self.allocated -= amount;
+        self.freed -= amount;
+    }
+
     /// Forgets the accumulated values.
     pub fn reset_accumulated(&mut self) {
         self.allocated = 0;
@@ -102,6 +108,11 @@ impl PoolStat {
     pub fn decrease(&mut self, small: bool, amount: i64) {
         self.current[usize::from(!small)] -= amount;
         self.total -= amount;
+    }
+
+    /// An amount that was subtracted and added again never moved.
+    pub fn forget_move(&mut self, small: bool, amount: i64) {
+        self.allocated[usize::from(!small)] -= amount;
     }
 
     /// Adds a signed amount.

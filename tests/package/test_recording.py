@@ -281,6 +281,19 @@ def test_a_trace_that_cannot_be_written(environment, tmp_path):
         "    print(repr(str(error)))\n"
     )
     assert "/no/such/place" in environment.answer(code)
+    bad = TRAIN + (
+        "import os\n"
+        "for path in ('/tmp/a\\0b', os.fsdecode(b'/tmp/a\\xff')):\n"
+        "    try:\n"
+        "        npualloc.trace(path)\n"
+        "    except Exception as error:\n"
+        "        print(type(error).__name__, ascii(str(error)))\n"
+    )
+    status, output, errors = environment.run(bad)
+    assert status == 0, errors
+    null, other = output.splitlines()
+    assert null == "ValueError \"npualloc: no trace: null byte in the path '/tmp/a\\\\x00b'\"", null
+    assert other.startswith("RuntimeError 'npualloc: no trace: /tmp/a") and "not UTF-8" in other, other
     status, output, errors = environment.run(
         TRAIN + "step(5000)\nprint('done')\n", NPUALLOC_TRACE="/no/such/place"
     )

@@ -12,43 +12,20 @@ use npualloc_replay::trace::{Event, Trace};
 
 use crate::pickle::{Heap, Value};
 
-/// Why a pickle is no usable snapshot.
-#[derive(Debug, thiserror::Error, PartialEq)]
-pub enum SnapshotError {
-    /// Something that every snapshot has is not there.
-    #[error("not a memory snapshot of torch: {missing} is missing")]
-    Foreign {
-        /// What.
-        missing: &'static str,
-    },
-    /// No such device in it.
-    #[error("the snapshot has no device {device}; it has {count}")]
-    NoDevice {
-        /// As asked for.
-        device: usize,
-        /// How many there are.
-        count: usize,
-    },
-    /// Sizes that no device has.
-    #[error("the snapshot holds more than 1 EiB, or more streams or pools than a device has")]
-    Absurd,
-    /// It says the same again and again.
-    #[error(
-        "the snapshot holds more than {MAX_BLOCKS} blocks, or more than {MAX_TEXT} bytes of stacks"
-    )]
-    TooMuch,
-}
+mod error;
+
+pub use error::SnapshotError;
+use error::{MAX_BLOCKS, MAX_TEXT};
 
 /// More than any device has.
 const MAX_STREAMS: usize = 1024;
+/// What a snapshot consists of, for people.
+const ENTRY: &str = "an entry";
+const BLOCK: &str = "a block";
 /// More memory than there is.
 const ONE_EXBIBYTE: u64 = 1 << 60;
 /// Frames of a stack that are kept.
 const MOST_FRAMES: usize = 40;
-/// The most blocks of segments that are looked at. A pickle may hold one list in many places.
-const MAX_BLOCKS: usize = 1 << 24;
-/// The most bytes of stacks.
-const MAX_TEXT: usize = 1 << 30;
 /// Characters of a name or a path that are kept.
 const MOST_NAME: usize = 500;
 
@@ -134,6 +111,7 @@ struct Converter<'a> {
     by_frames: HashMap<u32, u32>,
     by_text: HashMap<String, u32>,
     absurd: bool,
+    damaged: Option<SnapshotError>,
     /// Blocks of segments looked at, and bytes of stacks.
     looked_at: usize,
     text: usize,
@@ -152,6 +130,7 @@ impl<'a> Converter<'a> {
             by_frames: HashMap::new(),
             by_text: HashMap::from([(String::new(), 0)]),
             absurd: false,
+            damaged: None,
             looked_at: 0,
             text: 0,
         };
@@ -164,46 +143,50 @@ impl<'a> Converter<'a> {
         let mut allocated: HashMap<u64, bool> = HashMap::new();
         let mut early = Vec::new();
         for entry in entries {
-            let Some(addr) = self.heap.number(*entry, "addr") else {
+            let action = self.action(*entry);
+            if !matches!(action, Some("alloc" | "free_completed")) {
                 continue;
-            };
-            match self.action(*entry) {
-                Some("alloc") => {
-                    allocated.insert(addr, true);
-                }
-                Some("free_completed") if allocated.insert(addr, false).is_none() => {
-                    early.push((*entry, addr, self.heap.number(*entry, "size")));
-                }
-                _ => {}
+            }
+            let addr = self.number(*entry, "addr", ENTRY);
+            let alloc = action == Some("alloc");
+            if allocated.insert(addr, alloc).is_none() && !alloc {
+                early.push((*entry, addr, self.number(*entry, "size", ENTRY)));
             }
         }
         for segment in segments {
             let blocks = self.heap.get(segment, "blocks");
-            let mut next = self.heap.number(segment, "address").unwrap_or(0);
+            let mut next = self.heap.number(segment, "address");
             for block in blocks.and_then(|all| self.heap.list(all)).unwrap_or(&[]) {
                 self.looked_at += 1;
                 if self.looked_at > MAX_BLOCKS {
                     return;
                 }
-                let addr = self.heap.number(*block, "address").unwrap_or(next);
-                let size = self.heap.number(*block, "size").unwrap_or(0);
-                next = addr.saturating_add(size);
+                let addr = match self.heap.number(*block, "address").or(next) {
+                    Some(addr) => addr,
+                    None => self.number(*block, "address", BLOCK),
+                };
+                let size = self.number(*block, "size", BLOCK);
+                next = Some(addr.saturating_add(size));
                 let state = self.heap.get(*block, "state");
                 let state = state.and_then(|state| self.heap.text(state));
                 if state.is_some_and(|state| state.starts_with("active"))
                     && !allocated.contains_key(&addr)
                 {
-                    let asked = self.heap.number(*block, "requested_size").or(Some(size));
+                    // Snapshots of older versions don't tell.
+                    let asked = match self.heap.get(*block, "requested_size") {
+                        Some(_) => self.number(*block, "requested_size", BLOCK),
+                        None => size,
+                    };
                     let stream = self.heap.bits(segment, "stream").unwrap_or(0);
                     let pool = self.pool(segment, "segment_pool_id");
-                    self.allocate(addr, asked.unwrap_or(0), (stream, pool), *block);
+                    self.allocate(addr, asked, (stream, pool), *block);
                 }
             }
         }
         for (entry, addr, size) in early {
             let stream = self.heap.bits(entry, "stream").unwrap_or(0);
             let pool = self.pool(entry, "pool_id");
-            self.allocate(addr, size.unwrap_or(0), (stream, pool), Value::None);
+            self.allocate(addr, size, (stream, pool), Value::None);
         }
         if !self.converted.trace.events.is_empty() {
             self.mark("the recorded history begins");
@@ -215,16 +198,27 @@ impl<'a> Converter<'a> {
         self.heap.text(action)
     }
 
+    /// A number of bytes, or an address, that has to be there.
+    fn number(&mut self, described: Value, key: &'static str, what: &'static str) -> u64 {
+        self.heap.number(described, key).unwrap_or_else(|| {
+            self.damaged = Some(SnapshotError::Damaged { what, key });
+            0
+        })
+    }
+
     fn add(&mut self, entry: Value) {
-        let addr = self.heap.number(entry, "addr").unwrap_or(0);
         match self.action(entry) {
             Some("alloc") => {
-                let size = self.heap.number(entry, "size").unwrap_or(0);
+                let addr = self.number(entry, "addr", ENTRY);
+                let size = self.number(entry, "size", ENTRY);
                 let stream = self.heap.bits(entry, "stream").unwrap_or(0);
                 let pool = self.pool(entry, "pool_id");
                 self.allocate(addr, size, (stream, pool), entry);
             }
-            Some("free_completed") => self.free(addr),
+            Some("free_completed") => {
+                let addr = self.number(entry, "addr", ENTRY);
+                self.free(addr);
+            }
             Some("oom") => self.fail(entry),
             _ => {}
         }
@@ -232,7 +226,7 @@ impl<'a> Converter<'a> {
 
     /// A request that failed, as recordings have it: an allocation that is freed at once.
     fn fail(&mut self, entry: Value) {
-        let asked = self.heap.number(entry, "size").unwrap_or(0);
+        let asked = self.number(entry, "size", ENTRY);
         self.mark(&format!("out of memory: {asked} bytes"));
         let stream = self.heap.bits(entry, "stream").unwrap_or(0);
         let pool = self.pool(entry, "pool_id");
@@ -391,6 +385,9 @@ impl<'a> Converter<'a> {
     }
 
     fn finish(mut self) -> Result<Converted, SnapshotError> {
+        if let Some(damaged) = self.damaged {
+            return Err(damaged);
+        }
         if self.absurd {
             return Err(SnapshotError::Absurd);
         }

@@ -16,7 +16,7 @@ use crate::ids::DeviceId;
 pub enum Level {
     /// Every call.
     Debug = 10,
-    /// The device is full.
+    /// The device is full, or the embedding program has an exception to throw.
     Info = 20,
     /// A call failed.
     Warning = 30,
@@ -59,6 +59,8 @@ impl Log {
         let level = match result {
             Ok(()) => Level::Debug,
             Err(error) if error.is_out_of_memory() => Level::Info,
+            // Not the driver's, but the embedding program's: its exception says what it was.
+            Err(error) if error.code < 0 => Level::Info,
             Err(_) => Level::Warning,
         };
         if !self.wants(level) {
@@ -68,7 +70,7 @@ impl Log {
             Ok(()) => self.say(level, format_args!("device {}: {what}", device.0)),
             Err(error) => self.say(
                 level,
-                format_args!("device {}: {what}: error {}", device.0, error.code),
+                format_args!("device {}: {what}: failed, error {}", device.0, error.code),
             ),
         }
     }
@@ -118,7 +120,7 @@ mod tests {
     unsafe extern "C" fn wanted(user: *mut c_void, level: i32) -> i32 {
         // SAFETY: `user` is the vector of `log`.
         let lines = unsafe { &*user.cast::<Vec<String>>() };
-        i32::from(level >= 20 && lines.len() < 2)
+        i32::from(level >= 20 && lines.len() < 3)
     }
 
     unsafe extern "C" fn write(user: *mut c_void, level: i32, text: *const u8, length: usize) {
@@ -149,12 +151,14 @@ mod tests {
         log.call(device, &Ok(()), format_args!("malloc of 1 bytes"));
         log.call(device, &failure(207_001), format_args!("malloc of 2 bytes"));
         log.call(device, &failure(507_000), format_args!("malloc of 3 bytes"));
-        log.call(device, &failure(507_000), format_args!("malloc of 4 bytes"));
+        log.call(device, &failure(-70_001), format_args!("malloc of 4 bytes"));
+        log.call(device, &failure(507_000), format_args!("malloc of 5 bytes"));
         assert_eq!(
             lines,
             [
-                "20 npualloc: device 1: malloc of 2 bytes: error 207001",
-                "30 npualloc: device 1: malloc of 3 bytes: error 507000",
+                "20 npualloc: device 1: malloc of 2 bytes: failed, error 207001",
+                "30 npualloc: device 1: malloc of 3 bytes: failed, error 507000",
+                "20 npualloc: device 1: malloc of 4 bytes: failed, error -70001",
             ]
         );
     }

@@ -123,3 +123,76 @@ fn pickles_that_are_no_snapshots_are_refused_and_run_nothing() {
         .code(2)
         .stderr(contains("no device 7"));
 }
+
+/// A text, a list and a dictionary as `pickle.dumps` writes them.
+fn text(value: &str) -> Vec<u8> {
+    [&[0x8c, value.len() as u8], value.as_bytes()].concat()
+}
+
+fn list(items: &[Vec<u8>]) -> Vec<u8> {
+    [&b"]("[..], &items.concat(), b"e"].concat()
+}
+
+fn dictionary(pairs: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    let pairs: Vec<_> = pairs
+        .iter()
+        .map(|(key, value)| [text(key), value.clone()].concat())
+        .collect();
+    [&b"}("[..], &pairs.concat(), b"u"].concat()
+}
+
+#[test]
+fn a_snapshot_with_sizes_that_are_none_is_refused() {
+    let files = Files::new();
+    let small = |value: u8| vec![b'K', value];
+    let negative = b"\x8a\x01\xfb".to_vec();
+    // 2^63.
+    let huge = b"\x8a\x09\0\0\0\0\0\0\0\x80\0".to_vec();
+    let entry = |action: &str, pairs: &[(&str, Vec<u8>)]| {
+        dictionary(&[&[("action", text(action)), ("stream", small(0))], pairs].concat())
+    };
+    let sized = |size: Vec<u8>| entry("alloc", &[("addr", small(1)), ("size", size)]);
+    let block = |pairs: &[(&str, Vec<u8>)]| {
+        let block = dictionary(&[&[("state", text("active_allocated"))], pairs].concat());
+        dictionary(&[
+            ("device", small(0)),
+            ("stream", small(0)),
+            ("address", small(1)),
+            ("blocks", list(&[block])),
+        ])
+    };
+    let run = |segments: &[Vec<u8>], entries: &[Vec<u8>]| {
+        let snapshot = dictionary(&[
+            ("segments", list(segments)),
+            ("device_traces", list(&[list(entries)])),
+        ]);
+        let path = files.write("it", [&b"\x80\x04"[..], &snapshot, b"."].concat());
+        npualloc()
+            .args(["fit", "--in", "1GiB", "-q"])
+            .arg(&path)
+            .assert()
+    };
+    run(&[], &[sized(small(5))]).success();
+    run(&[block(&[("size", small(5))])], &[]).success();
+    let entries = [
+        sized(negative.clone()),
+        sized(huge),
+        sized(text("b")),
+        sized(b"G\x3f\xf0\0\0\0\0\0\0".to_vec()),
+        entry("alloc", &[("addr", small(1))]),
+        entry("oom", &[("addr", small(1))]),
+        entry("free_completed", &[("addr", small(1))]),
+    ];
+    for entry in entries {
+        let refused = run(&[], &[entry]).code(2);
+        refused.stderr(contains("an entry without a usable size"));
+    }
+    let nowhere = entry("alloc", &[("size", small(5))]);
+    let refused = run(&[], &[nowhere]).code(2);
+    refused.stderr(contains("an entry without a usable addr"));
+    let refused = run(&[block(&[("size", negative.clone())])], &[]).code(2);
+    refused.stderr(contains("a block without a usable size"));
+    let odd = block(&[("size", small(5)), ("requested_size", negative)]);
+    let refused = run(&[odd], &[]).code(2);
+    refused.stderr(contains("a block without a usable requested_size"));
+}

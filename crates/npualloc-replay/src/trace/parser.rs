@@ -10,6 +10,8 @@ pub(super) const MAX_EVENTS: usize = 1 << 26;
 pub(super) const MAX_STACKS: usize = 1 << 20;
 /// The most private pools that are read.
 pub(super) const MAX_POOLS: usize = u16::MAX as usize;
+/// The most lines that say nothing: a compressed file holds any number of them.
+const MAX_IDLE: usize = 1 << 20;
 /// The longest label that is kept, characters.
 const MAX_LABEL: usize = 200;
 /// The most bytes of labels and stacks together.
@@ -28,6 +30,8 @@ pub(super) struct Parser {
     /// Whether each private pool has users.
     pools: Vec<bool>,
     bytes: u64,
+    /// Lines that said nothing.
+    idle: usize,
     /// Bytes of the texts so far.
     text: usize,
     /// The last allocation that a failed request's marker precedes: its event, and the peak before it.
@@ -140,10 +144,10 @@ impl Parser {
             }
             "k" => return self.add_stack(&line[1..]),
             "#" => {
-                self.header(line[1..].trim())?;
-                return Ok(());
+                self.idle()?;
+                return self.header(line[1..].trim());
             }
-            "" if line.is_empty() => return Ok(()),
+            "" if line.is_empty() => return self.idle(),
             _ => return Err(format!("unknown event {kind:?}")),
         };
         if let Some(more) = words.next() {
@@ -184,6 +188,15 @@ impl Parser {
         let asked = label.strip_prefix("out of memory: ");
         let asked = asked.and_then(|rest| rest.strip_suffix(" bytes"));
         asked.and_then(|asked| asked.parse().ok()) == Some(bytes)
+    }
+
+    /// Counts a line that is no event.
+    fn idle(&mut self) -> Result<(), String> {
+        self.idle += 1;
+        if self.idle > MAX_IDLE {
+            return Err(format!("more than {MAX_IDLE} lines that are no events"));
+        }
+        Ok(())
     }
 
     /// Counts a text that is kept.

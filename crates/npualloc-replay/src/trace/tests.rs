@@ -107,6 +107,11 @@ fn names_the_line_that_is_wrong() {
         parse(&format!("{head}a 0 512 0\nf")).unwrap_err(),
         "t: the file ends in the middle, after line 2"
     );
+    let idle = format!("{head}{}", "\n".repeat(1 << 20));
+    assert_eq!(
+        parse(&idle).unwrap_err(),
+        "t:1048577: more than 1048576 lines that are no events"
+    );
     for text in ["", "hello\n", "# npualloc-trace v2\n"] {
         assert!(parse(text).unwrap_err().contains("not an npualloc trace"));
     }
