@@ -50,7 +50,7 @@ template <typename Call>
 std::int32_t quiet(Call call) noexcept {
   try {
     if (!runtime_is_up()) return acl::kUnsupported;
-    return call();
+    return python::staying(call);
   } catch (...) {
     return acl::kUnsupported;
   }

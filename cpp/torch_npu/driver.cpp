@@ -45,7 +45,8 @@ thread_local bool check_error_enabled = true;
 template <typename Call>
 std::int32_t guarded(Call call) noexcept {
   try {
-    return call();
+    // torch_npu's waits take the interpreter's lock.
+    return python::staying(call);
   } catch (...) {
     kept_exception = std::current_exception();
     return kForeignException;

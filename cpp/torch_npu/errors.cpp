@@ -41,7 +41,11 @@ void NpuAllocator::raise(Status status, std::int32_t code) const {
   const std::string message(text.data(), text.size());
   const OomReport report = ffi::last_oom_report();
   const std::exception_ptr foreign = code == kForeignException ? take_foreign() : nullptr;
-  deliver_trace();
+  try {
+    deliver_trace();
+  } catch (const std::exception& error) {
+    TORCH_WARN("npualloc: a tracker of the history failed: ", error.what());
+  }
   if (status == Status::DriverError) {
     if (foreign != nullptr) std::rethrow_exception(foreign);
     NPU_CHECK_ERROR(code, message.c_str());

@@ -81,20 +81,16 @@ bool is_finalizing() { return api().complete && api().is_finalizing() != 0; }
 Released::Released() : state_(holds_lock() && !is_finalizing() ? api().save_thread() : nullptr) {}
 
 Released::~Released() {
-  if (state_ == nullptr) return;
-  try {
-    api().restore_thread(state_);
-  } catch (...) {
-    // The interpreter shuts down, and ends this thread by unwinding it (pthread_exit), which can't
-    // go through here, nor through the core: the process would be terminated. It stays here until
-    // the process ends, as threads do from Python 3.14 on.
-    for (;;) pause();
-  }
+  if (state_ != nullptr) staying([this] { api().restore_thread(state_); });
+}
+
+void stay() {
+  for (;;) pause();
 }
 
 std::string stack(int frames) {
   if (!may_lock()) return {};
-  const int locked = api().ensure();
+  const int locked = staying([] { return api().ensure(); });
   Object type = nullptr;
   Object value = nullptr;
   Object trace = nullptr;

@@ -104,7 +104,9 @@ void start_on(NpuAllocator& allocator, const std::string& path, int device) {
   } catch (const rust::Error& error) {
     throw std::runtime_error(std::string("npualloc: no trace: ") + error.what());
   } catch (const std::invalid_argument&) {
-    throw std::runtime_error("npualloc: no trace: " + path + ": the path is not UTF-8");
+    const rust::String shown = rust::String::lossy(path);
+    throw std::runtime_error("npualloc: no trace: " + std::string(shown.data(), shown.size()) +
+                             ": the path is not UTF-8");
   }
   allocator.recording_changed();
   // What is left is written when the process ends.

@@ -9,7 +9,7 @@ use npualloc_replay::trace::Event;
 #[path = "../../crates/npualloc-cli/src/pickle/mod.rs"]
 mod pickle;
 #[allow(dead_code)]
-#[path = "../../crates/npualloc-cli/src/snapshot.rs"]
+#[path = "../../crates/npualloc-cli/src/snapshot/mod.rs"]
 mod snapshot;
 
 fuzz_target!(|data: &[u8]| {

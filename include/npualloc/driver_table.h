@@ -2,8 +2,9 @@
 /// The driver functions an embedding C++ program hands to the allocator core.
 ///
 /// Plain C layout: the Rust side declares the same struct in src/driver/foreign/table.rs and
-/// asserts its size. Every function returns an aclError (0 = success), must not throw, and must not
-/// call back into the allocator unless its line says so. `user` is passed through unchanged.
+/// asserts its size. Every function returns an aclError (0 = success; a negative number is a
+/// failure of the embedding program's own, logged as information only), must not throw, and must
+/// not call back into the allocator unless its line says so. `user` is passed through unchanged.
 #pragma once
 
 #include <stddef.h>

@@ -176,7 +176,7 @@ def trace(path, stacks=None):
     `NPUALLOC_TRACE=<path>` records from the first use of an NPU to the end of the process instead. Optimizer
     steps and synchronisations called from Python are recorded too. Raises RuntimeError while npualloc is not
     enabled, before the first use of an NPU, while another recording is under way, and when the file can't be
-    made.
+    made, and ValueError where a path (text, bytes or a Path) has a null byte.
     """
     if not enabled():
         raise RuntimeError("npualloc is not enabled")

@@ -54,8 +54,7 @@ impl DeviceAllocator {
         pool: MempoolId,
         context: Option<Arc<Context>>,
     ) -> Result<usize> {
-        // Before the lock is taken, so that it goes after it.
-        let mut caller = None;
+        let mut caller = None; // Before the lock is taken, so that it goes after it.
         let mut state = self.state.lock_keeping();
         if context.is_some() && state.events_outstanding() {
             caller = Caller::enter(context.clone());
@@ -108,9 +107,9 @@ impl DeviceAllocator {
         if caller.is_none() {
             caller = Caller::enter(context.clone());
         }
-        let outcome = self.allocate_slow(state, request, context);
+        let served = self.allocate_slow(state, request, context);
         drop(caller);
-        outcome
+        served
     }
 
     #[inline]
@@ -306,7 +305,10 @@ impl DeviceAllocator {
         }
         // The client's free-memory callbacks.
         if !skipped.has(Rung::Callbacks)
-            && MutexGuard::unlocked(state, || self.driver.run_free_callbacks(self.id))?
+            && MutexGuard::unlocked(state, || {
+                let _program = Caller::leave();
+                self.driver.run_free_callbacks(self.id)
+            })?
         {
             attempt.tried.push("free-memory callbacks");
             try_cache!(callbacks);

@@ -30,13 +30,12 @@ impl DeviceAllocator {
 
 impl State {
     /// A call failed while memory was asked for. Where only a try of the driver led to virtual segments, that
-    /// counts as their end; those there are stay. Where another call failed, which says nothing of mapping, only the
-    /// request is served otherwise.
+    /// counts as their end; those there are stay. Another call that failed says nothing of mapping.
     pub(super) fn gives_up_virtual_segments(&mut self, error: DriverError) -> bool {
-        let tried = self.settings.virtual_segments(None).is_none();
-        if tried && error.is_of_mapping() {
+        let ends = self.settings.virtual_segments(None).is_none() && error.is_of_mapping();
+        if ends {
             self.maps = Some(false);
         }
-        tried
+        ends
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::DeviceAllocator;
 use super::races::{MIB, device};
 use crate::driver::fake::FakeDriver;
+use crate::error::AllocError;
 use crate::ids::{MempoolId, StreamKey};
 
 const HOME: StreamKey = StreamKey(1);
@@ -144,4 +145,71 @@ fn a_refused_free_leaves_what_was_counted() {
     );
     assert_eq!(before.oversize_segments.current, 1);
     assert_eq!(after.oversize_segments, before.oversize_segments);
+}
+
+#[test]
+fn a_refused_free_leaves_what_was_counted_for_a_private_pool() {
+    let (driver, device) = device(64 * MIB, "expandable_segments:False");
+    device.create_or_incref_pool(POOL, false).expect("new");
+    let addr = device
+        .allocate_in(30 * MIB, HOME, POOL, None)
+        .expect("fits");
+    assert!(device.deallocate(addr));
+    device.release_pool(POOL).expect("there");
+    let reserved = || {
+        let state = device.state.lock();
+        let mut all = state.pools.reserved();
+        all.find(|(id, _)| *id == POOL).map(|(_, stat)| *stat)
+    };
+    let before = reserved();
+    assert!(before.is_some_and(|stat| stat.current() > 0));
+    let failing = driver.clone();
+    driver.meanwhile("free", move || failing.fail_call(0, 507_000));
+    assert!(device.empty_cache(MempoolId::DEFAULT).is_err());
+    assert_eq!(reserved(), before);
+}
+
+#[test]
+fn a_pool_that_woke_up_in_part_wakes_up_with_what_it_gave_back() {
+    let (driver, device) = device(256 * MIB, "expandable_segments:True");
+    let [one, two] =
+        [HOME, HOME].map(|stream| device.allocate(80 * MIB - 4096, stream).expect("fits"));
+    device.sleep(None).expect("sleeps");
+    driver.set_others(0, 156 * MIB);
+    assert!(device.wake_up(None).is_err());
+    assert_eq!(driver.mapped_bytes(0), 100 * MIB);
+    assert!(device.deallocate(one.min(two)));
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    device
+        .wake_up(None)
+        .expect("80 MiB are needed, 100 were there");
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn a_failed_mapping_call_ends_virtual_segments() {
+    for call in ["malloc_physical", "map"] {
+        let (driver, device) = device(256 * MIB, "");
+        device.allocate(1000, HOME).expect("fits");
+        let failing = driver.clone();
+        driver.meanwhile(call, move || failing.fail_call(0, 507_899));
+        device
+            .allocate(20 * MIB, HOME)
+            .expect("fixed segments serve");
+        assert!(!driver.failure_is_planned(), "{call}");
+        assert!(!device.state.lock().virtual_memory, "{call}");
+    }
+}
+
+#[test]
+fn another_error_than_of_mapping_reaches_the_program() {
+    let (driver, device) = device(64 * MIB, "");
+    device.allocate(30 * MIB, HOME).expect("fits");
+    let failing = driver.clone();
+    driver.meanwhile("synchronize_device", move || failing.fail_call(0, 507_015));
+    let failed = device.allocate(60 * MIB, HOME).expect_err("too large");
+    assert!(
+        matches!(failed, AllocError::Driver(error) if error.code == 507_015),
+        "{failed}"
+    );
 }

@@ -58,6 +58,11 @@ impl State {
 }
 
 impl DeviceAllocator {
+    /// Whether large blocks of all streams are in one list.
+    pub fn shares_blocks(&self) -> bool {
+        self.state.look().guests.shared.is_some()
+    }
+
     /// The live block that starts at `addr`.
     pub fn describe_block(&self, addr: usize) -> Option<BlockView> {
         let state = self.state.look();

@@ -3,6 +3,7 @@
 use super::DeviceAllocator;
 use super::state::{Request, State};
 use crate::error::Result;
+use crate::history::Caller;
 use crate::ids::{MempoolId, PoolId, SegmentId};
 use crate::sync::MutexGuard;
 
@@ -131,6 +132,7 @@ impl DeviceAllocator {
         MutexGuard::unlocked(state, || {
             self.driver.synchronize_device(self.id)?;
             if everything {
+                let _client = Caller::leave();
                 self.driver.release_external_caches(self.id)
             } else {
                 Ok(())

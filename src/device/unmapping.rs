@@ -26,13 +26,13 @@ impl DeviceAllocator {
         state.return_guests();
         let mut candidates: Vec<(u64, usize, BlockId)> = Vec::new();
         for (_, list) in state.lists.iter().filter(|(id, _)| id.is_virtual()) {
-            if !releasable(state, list.pool) || state.is_asleep(list.pool) {
+            if !releasable(state, list.pool) {
                 continue;
             }
             for id in list.free.iter(&state.arena) {
                 let freed = state.freed_at(id);
                 // Freed since the device was synchronised: may still be in use.
-                if freed <= tick && state.idle_pages(id).is_some() {
+                if freed <= tick && state.idle_pages(id).is_some() && state.is_awake(id) {
                     candidates.push((freed, state.arena[id].addr, id));
                 }
             }
@@ -47,9 +47,8 @@ impl DeviceAllocator {
             // Other threads may have taken it meanwhile, or put it to sleep.
             let block = &state.arena[id];
             let fresh = state.freed_at(id) > tick;
-            let asleep = state.is_asleep(state.lists[block.list].pool);
             let free = block.state == crate::block::BlockState::Free && block.addr == addr;
-            if free && !fresh && !asleep {
+            if free && !fresh && state.is_awake(id) {
                 released += self.unmap_block(state, id, left)?;
             }
         }
@@ -220,6 +219,16 @@ impl State {
     pub(super) fn idle_pages(&self, id: BlockId) -> Option<Range<usize>> {
         let block = &self.arena[id];
         Some(self.pages_of(id)?.within(block.addr, block.end())).filter(|range| !range.is_empty())
+    }
+
+    /// Whether a free block's whole pages have memory, and nobody changes that. A pool that woke up in part has such blocks.
+    fn is_awake(&self, id: BlockId) -> bool {
+        if !self.is_asleep(self.lists[self.arena[id].list].pool) {
+            return true;
+        }
+        let pages = self.pages_of(id).zip(self.idle_pages(id));
+        !self.beds_change
+            && pages.is_some_and(|(pages, mut range)| !range.any(|page| pages.is_asleep(page)))
     }
 
     fn note_unmapped(&mut self, busy: BlockId, unmapped: &[usize]) {

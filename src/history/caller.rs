@@ -21,9 +21,20 @@ pub struct Caller {
 impl Caller {
     /// Begins a call with a context; without one it goes on as it is.
     pub fn enter(context: Option<Arc<Context>>) -> Option<Self> {
-        let context = context?;
-        let before = CALLER.with(|caller| caller.replace(Some(context)));
-        Some(Self { before })
+        let mut context = Some(context?);
+        // The storage of a thread that ends may be gone: then there is no call.
+        let entered = CALLER.try_with(|caller| Self {
+            before: caller.replace(context.take()),
+        });
+        entered.ok()
+    }
+
+    /// Begins what is no part of the call, such as functions of the program that the call runs.
+    pub fn leave() -> Option<Self> {
+        let before = CALLER.try_with(|caller| caller.take()).ok()??;
+        Some(Self {
+            before: Some(before),
+        })
     }
 }
 
@@ -73,8 +84,36 @@ mod tests {
         assert_eq!(*dropped.lock().unwrap(), [2]);
         let elsewhere = std::thread::spawn(handle).join().unwrap();
         assert_eq!(elsewhere, None);
+        let nobody = Caller::leave();
+        assert_eq!(handle(), None);
+        drop(nobody);
+        assert_eq!(handle(), Some(1));
         drop(outer);
         assert_eq!(handle(), None);
         assert_eq!(*dropped.lock().unwrap(), [2, 1]);
+    }
+
+    #[test]
+    fn a_thread_that_ends_can_call() {
+        struct Late;
+        impl Drop for Late {
+            fn drop(&mut self) {
+                let ignore: DropContext = Arc::new(|_| ());
+                assert!(Caller::enter(Context::adopt(1, &ignore)).is_none());
+                assert!(Caller::leave().is_none());
+                assert_eq!(handle(), None);
+                *ENDED.lock().unwrap() = true;
+            }
+        }
+        static ENDED: Mutex<bool> = Mutex::new(false);
+        thread_local!(static LATE: Late = const { Late });
+        // Storage is destroyed in the reverse of the order in which it is first used.
+        let ended = std::thread::spawn(|| {
+            LATE.with(|_| ());
+            let ignore: DropContext = Arc::new(|_| ());
+            drop(Caller::enter(Context::adopt(2, &ignore)));
+        });
+        ended.join().unwrap();
+        assert!(*ENDED.lock().unwrap());
     }
 }

@@ -15,26 +15,35 @@ namespace {
 
 thread_local bool held = false;
 std::atomic<bool> finalizing{false};
+std::atomic<bool> finalizing_soon{false};
 int thread_state = 0;
 
 }  // namespace
 
+// Found by name in the process.
+#pragma GCC visibility push(default)
 extern "C" {
+
+// As CPython to 3.13: where the interpreter shuts down, the thread ends.
+static void take() {
+  if (finalizing_soon.load()) finalizing.store(true);
+  if (finalizing.load()) pthread_exit(nullptr);
+  held = true;
+}
 
 int Py_IsInitialized() { return 1; }
 int PyGILState_Check() { return held ? 1 : 0; }
 void* PyGILState_GetThisThreadState() { return &thread_state; }
-int PyGILState_Ensure() { return 0; }
+int PyGILState_Ensure() {
+  take();
+  return 0;
+}
 void PyGILState_Release(int) {}
 void* PyEval_SaveThread() {
   held = false;
   return &thread_state;
 }
-// As CPython to 3.13: where the interpreter shuts down, the thread ends.
-void PyEval_RestoreThread(void*) {
-  if (finalizing.load()) pthread_exit(nullptr);
-  held = true;
-}
+void PyEval_RestoreThread(void*) { take(); }
 void* PyEval_GetFrame() { return nullptr; }
 void* PyFrame_GetBack(void*) { return nullptr; }
 void* PyFrame_GetCode(void*) { return nullptr; }
@@ -49,6 +58,7 @@ void PyErr_Clear() {}
 int Py_IsFinalizing() { return finalizing.load() ? 1 : 0; }
 
 }  // extern "C"
+#pragma GCC visibility pop
 
 namespace {
 
@@ -69,27 +79,46 @@ TEST(Released, GivesTheLockBackAndTakesItAgain) {
   EXPECT_FALSE(held);
 }
 
-// Ends the process while another thread waits; with status 0 where that thread does no harm.
-void end_during_a_wait() {
-  std::atomic<bool> waits{false};
+// Ends the process while another thread does something; with status 0 where that thread does no
+// harm.
+template <typename Work>
+void end_during(Work work) {
   std::atomic<bool> over{false};
   std::thread([&] {
-    held = true;
-    {
-      const Released released;
-      waits.store(true);
-      while (!finalizing.load()) std::this_thread::yield();
-    }
+    work();
     over.store(true);
   }).detach();
-  while (!waits.load()) std::this_thread::yield();
-  finalizing.store(true);
+  while (!finalizing.load()) std::this_thread::yield();
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   _exit(over.load() ? 1 : 0);
 }
 
+void wait_without_the_lock() noexcept {
+  held = true;
+  const Released released;
+  finalizing.store(true);
+}
+
+void ask_for_the_stack() noexcept {
+  finalizing_soon.store(true);
+  npualloc::torch_npu_plugin::python::stack(1);
+}
+
+void wait_as_torch_npu_does() noexcept {
+  finalizing.store(true);
+  npualloc::torch_npu_plugin::python::staying([] { PyEval_RestoreThread(&thread_state); });
+}
+
 TEST(ReleasedDeathTest, AThreadThatComesBackTooLateDoesNotEndTheProcess) {
-  EXPECT_EXIT(end_during_a_wait(), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(end_during(wait_without_the_lock), testing::ExitedWithCode(0), "");
+}
+
+TEST(ReleasedDeathTest, AThreadThatAsksTooLateDoesNotEndTheProcess) {
+  EXPECT_EXIT(end_during(ask_for_the_stack), testing::ExitedWithCode(0), "");
+}
+
+TEST(ReleasedDeathTest, AThreadWhoseWaitComesBackTooLateDoesNotEndTheProcess) {
+  EXPECT_EXIT(end_during(wait_as_torch_npu_does), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 import ast
 import gzip
 import json
+import os
 
 import pytest
 
@@ -294,8 +295,27 @@ def test_a_trace_that_cannot_be_written(environment, tmp_path):
     null, other = output.splitlines()
     assert null == "ValueError \"npualloc: no trace: null byte in the path '/tmp/a\\\\x00b'\"", null
     assert other.startswith("RuntimeError 'npualloc: no trace: /tmp/a") and "not UTF-8" in other, other
+    unreadable = TRAIN + "step(5000)\nprint('done')\n"
+    status, output, errors = environment.run(
+        unreadable, NPUALLOC_TRACE=os.fsdecode(bytes(tmp_path) + b"/a\xff")
+    )
+    assert (status, output.strip()) == (0, "done") and "not UTF-8" in errors, errors
     status, output, errors = environment.run(
         TRAIN + "step(5000)\nprint('done')\n", NPUALLOC_TRACE="/no/such/place"
     )
     assert (status, output.strip()) == (0, "done"), errors
     assert "/no/such/place" in errors
+
+
+def test_a_path_may_be_bytes_and_a_marker_any_text(environment, tmp_path):
+    path = tmp_path / "t"
+    code = TRAIN + (
+        "import os\n"
+        f"with npualloc.trace(os.fsencode({str(path)!r})) as trace:\n"
+        "    npualloc.mark('a\\0b')\n"
+        "    trace.mark('\\ud800x')\n"
+        "print(repr(type(trace.path).__name__))\n"
+    )
+    assert environment.answer(code) == "str"
+    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+    assert "m a b" in lines and "m ?x" in lines, lines

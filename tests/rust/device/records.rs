@@ -82,6 +82,34 @@ fn entries_have_the_context_of_the_call_in_which_something_happens() {
 }
 
 #[test]
+fn what_a_callback_of_the_program_frees_is_not_of_the_request_that_runs_it() {
+    use npualloc::history::Action;
+    let none: DropContext = Arc::new(|_| ());
+    let (driver, device) = device(64 * MIB);
+    let device = Arc::new(device);
+    device.record_history(true, 100, RecordContext::Alloc);
+    let allocate = |bytes, handle| {
+        let context = Context::adopt(handle, &none);
+        let made = device.allocate_in(bytes, S0, MempoolId::DEFAULT, context);
+        made.expect("fits")
+    };
+    let first = allocate(40 * MIB, 1);
+    let other = device.clone();
+    driver.meanwhile("run_free_callbacks", move || {
+        assert!(other.deallocate_with(first, None))
+    });
+    allocate(30 * MIB, 2);
+    let trace = device.trace();
+    let freed = trace
+        .iter()
+        .filter(|entry| entry.action == Action::FreeCompleted);
+    let handles: Vec<_> = freed
+        .map(|entry| entry.context.as_ref().map_or(0, |context| context.handle()))
+        .collect();
+    assert_eq!(handles, [1]);
+}
+
+#[test]
 fn a_failed_request_is_traced_with_the_pool_that_it_was_made_in() {
     use npualloc::history::Action;
     const NEXT: MempoolId = MempoolId {

@@ -57,6 +57,8 @@ pub struct Ranges {
     segments: BTreeMap<usize, Part>,
     /// A stream uses memory of another one's segment, or might: no entry tells where.
     mixed: bool,
+    /// All streams' large blocks are in one list.
+    shared: bool,
     /// How many snapshots were taken.
     snapshots: usize,
 }
@@ -85,6 +87,10 @@ impl Ranges {
         if let Some(block) = block {
             let segment = self.segments.get(&block.base_addr);
             self.mixed |= segment.is_some_and(|(_, owner)| owner.stream != block.stream.0 as u32);
+        }
+        if !self.shared && allocator.shares_blocks() {
+            // Segments change their owner, which no entry tells.
+            (self.shared, self.mixed) = (true, true);
         }
         if entries.is_empty() {
             return;

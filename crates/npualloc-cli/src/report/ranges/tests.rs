@@ -108,8 +108,8 @@ fn an_address_taken_again_within_an_event_is_another_range() {
 
 /// Blocks of some sizes in some order on `streams` streams and in `pools` pools, the default one among them, at most
 /// `most` bytes at once.
-fn program(steps: usize, streams: u64, pools: u64, most: u64) -> String {
-    let mut seed = 1u64;
+fn program(seed: u64, steps: usize, streams: u64, pools: u64, most: u64) -> String {
+    let mut seed = seed;
     let mut draw = |below: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (seed >> 33) % below
@@ -142,7 +142,7 @@ fn what_is_followed_in_hand_is_what_there_is() {
     for (streams, pools) in [(1, 1), (3, 1), (8, 1), (1, 3), (2, 2)] {
         // Little enough that memory is given back, and pages move.
         let capacity = (pools + 1) * most;
-        let text = format!("# capacity {capacity}\n") + &program(2000, streams, pools, most);
+        let text = format!("# capacity {capacity}\n") + &program(1, 2000, streams, pools, most);
         for conf in [
             FIXED,
             VIRTUAL,
@@ -154,10 +154,23 @@ fn what_is_followed_in_hand_is_what_there_is() {
     }
 }
 
+/// Streams come to share their blocks when the program with the seed 65 gets a new segment.
+#[test]
+fn what_is_followed_in_hand_is_what_there_is_in_other_programs() {
+    let most = 600u64 << 20;
+    for seed in (45..=75).step_by(2) {
+        for (streams, pools) in [(3, 1), (3, 4)] {
+            let capacity = (pools + 1) * most + (100 << 20);
+            let program = program(seed * 7919, 400, streams, pools, most);
+            follow(VIRTUAL, &format!("# capacity {capacity}\n{program}"));
+        }
+    }
+}
+
 /// A snapshot takes as long as there are blocks.
 #[test]
 fn no_snapshot_is_taken_for_new_segments() {
-    let program = |pools| program(2000, 1, pools, 4 << 30);
+    let program = |pools| program(1, 2000, 1, pools, 4 << 30);
     for (conf, pools, least) in [(VIRTUAL, 1, 100), (FIXED, 1, 20), (VIRTUAL, 40, 100)] {
         let text = "# capacity 68719476736\n".to_owned() + &program(pools);
         let checked = follow(conf, &text);

@@ -201,7 +201,8 @@ impl<'a> Converter<'a> {
     /// A number of bytes, or an address, that has to be there.
     fn number(&mut self, described: Value, key: &'static str, what: &'static str) -> u64 {
         self.heap.number(described, key).unwrap_or_else(|| {
-            self.damaged = Some(SnapshotError::Damaged { what, key });
+            self.damaged
+                .get_or_insert(SnapshotError::Damaged { what, key });
             0
         })
     }
