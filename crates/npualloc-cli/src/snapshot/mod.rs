@@ -13,9 +13,11 @@ use npualloc_replay::trace::{Event, Trace};
 use crate::pickle::{Heap, Value};
 
 mod error;
+mod stacks;
 
+use error::MAX_BLOCKS;
 pub use error::SnapshotError;
-use error::{MAX_BLOCKS, MAX_TEXT};
+use stacks::Stacks;
 
 /// More than any device has.
 const MAX_STREAMS: usize = 1024;
@@ -24,10 +26,6 @@ const ENTRY: &str = "an entry";
 const BLOCK: &str = "a block";
 /// More memory than there is.
 const ONE_EXBIBYTE: u64 = 1 << 60;
-/// Frames of a stack that are kept.
-const MOST_FRAMES: usize = 40;
-/// Characters of a name or a path that are kept.
-const MOST_NAME: usize = 500;
 
 /// A snapshot as a trace, with the stacks of its allocations.
 #[derive(Debug, Default)]
@@ -107,19 +105,16 @@ struct Converter<'a> {
     /// Blocks alive by address: number, bytes, pool.
     alive: HashMap<u64, (u32, u64, u16)>,
     bytes: u64,
-    /// Stacks by the list of their frames, and by their text.
-    by_frames: HashMap<u32, u32>,
-    by_text: HashMap<String, u32>,
+    stacks: Stacks<'a>,
     absurd: bool,
     damaged: Option<SnapshotError>,
-    /// Blocks of segments looked at, and bytes of stacks.
+    /// Blocks of segments looked at.
     looked_at: usize,
-    text: usize,
 }
 
 impl<'a> Converter<'a> {
     fn new(heap: &'a Heap) -> Self {
-        let mut converter = Self {
+        Self {
             heap,
             converted: Converted::default(),
             streams: HashMap::new(),
@@ -127,15 +122,11 @@ impl<'a> Converter<'a> {
             last_frees: Vec::new(),
             alive: HashMap::new(),
             bytes: 0,
-            by_frames: HashMap::new(),
-            by_text: HashMap::from([(String::new(), 0)]),
+            stacks: Stacks::new(heap),
             absurd: false,
             damaged: None,
             looked_at: 0,
-            text: 0,
-        };
-        converter.converted.stacks.push(String::new());
-        converter
+        }
     }
 
     /// Blocks that are freed, or there at the end, without having been allocated in an entry.
@@ -316,7 +307,7 @@ impl<'a> Converter<'a> {
         let next = self.streams.len() as u32;
         let stream = *self.streams.entry(stream).or_insert(next);
         self.absurd |= stream as usize >= MAX_STREAMS;
-        let stack = self.stack(described);
+        let stack = self.stacks.of(described);
         let trace = &mut self.converted.trace;
         let block = trace.blocks;
         trace.blocks += 1;
@@ -341,50 +332,6 @@ impl<'a> Converter<'a> {
         }
     }
 
-    fn stack(&mut self, described: Value) -> u32 {
-        let Some(frames) = self.heap.get(described, "frames") else {
-            return 0;
-        };
-        let Value::List(id) = frames else { return 0 };
-        if let Some(known) = self.by_frames.get(&id) {
-            return *known;
-        }
-        let text: Vec<String> = self
-            .heap
-            .list(frames)
-            .unwrap_or(&[])
-            .iter()
-            .take(MOST_FRAMES)
-            .map(|frame| self.frame(*frame))
-            .collect();
-        let text = text.join("\n");
-        if self.text + text.len() > MAX_TEXT {
-            // `finish` says so.
-            self.text = usize::MAX / 2;
-            return 0;
-        }
-        let stacks = &mut self.converted.stacks;
-        let known = &mut self.text;
-        let stack = *self.by_text.entry(text).or_insert_with_key(|text| {
-            *known += text.len();
-            stacks.push(text.clone());
-            stacks.len() as u32 - 1
-        });
-        self.by_frames.insert(id, stack);
-        stack
-    }
-
-    fn frame(&self, frame: Value) -> String {
-        let part = |key| {
-            let value = self.heap.get(frame, key);
-            let text = value.and_then(|value| self.heap.text(value)).unwrap_or("?");
-            let end = text.char_indices().nth(MOST_NAME);
-            &text[..end.map_or(text.len(), |(at, _)| at)]
-        };
-        let line = self.heap.number(frame, "line").unwrap_or(0);
-        format!("{} at {}:{line}", part("name"), part("filename"))
-    }
-
     fn finish(mut self) -> Result<Converted, SnapshotError> {
         if let Some(damaged) = self.damaged {
             return Err(damaged);
@@ -392,9 +339,10 @@ impl<'a> Converter<'a> {
         if self.absurd {
             return Err(SnapshotError::Absurd);
         }
-        if self.looked_at > MAX_BLOCKS || self.text > MAX_TEXT {
+        if self.looked_at > MAX_BLOCKS || self.stacks.are_too_long() {
             return Err(SnapshotError::TooMuch);
         }
+        self.converted.stacks = self.stacks.into_texts();
         if self.converted.stacks.len() == 1 {
             self.converted.stack_of.clear();
         }
