@@ -214,6 +214,9 @@ pub fn all() -> Vec<(&'static str, Make)> {
         ("random to 2 MB, 100,000 live, no settings", |config| {
             Box::new(Churn::new(config.unwrap_or(""), 100_000, 2 << 20))
         }),
+        ("random to 256 MB, 1,000 live, no settings", |config| {
+            Box::new(Churn::new(config.unwrap_or(""), 1000, 256 << 20))
+        }),
         ("random to 64 MB, 10,000 live, expandable", |config| {
             Box::new(Churn::new(
                 config.unwrap_or("expandable_segments:True"),

@@ -7,6 +7,7 @@
 import argparse
 import ctypes
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -25,6 +26,8 @@ MIB = 1 << 20
 EVENT_SIZE = 16
 # How often each live block is replaced in a round.
 ROUNDS_OF_SLOTS = 8
+# The part of a device's memory that a case may need: each allocator has one, and neither places blocks without loss.
+MOST_USED = 0.85
 # Cases of several threads, and what they are made with: threads, whether each has a device of its own. They are
 # measured in a process whose task queues are off: the queues' threads look for work all the time, on each
 # device, and take half a CPU from those that are measured.
@@ -93,9 +96,9 @@ class Plugin:
 
 class Case:
     """A row of the table. `steps` is the length of a round where the case does not adapt it, `least_steps` the least
-    where it does."""
+    where it does; `needs`: bytes of each device."""
 
-    def __init__(self, name, kind, numbers=(), steps=None, latencies=True, before=None, least_steps=0):
+    def __init__(self, name, kind, numbers=(), steps=None, latencies=True, before=None, least_steps=0, needs=0):
         self.name = name
         self.kind = kind
         self.numbers = [tuple(numbers)] * 2
@@ -104,6 +107,7 @@ class Case:
         self.latencies = latencies
         # Called with the subject before every round, and its result after it.
         self.before = before
+        self.needs = needs
 
     def open(self, bench, subject):
         """Makes the case for a subject."""
@@ -142,20 +146,31 @@ class Replay(Case):
         bench.checked(bench.limit(subject, 1.0))
 
 
+def mean_size(largest, skew):
+    """What a block of the case `churn` has on average; see `draw` in blocks.cpp."""
+    octaves = math.log2(largest / 512)
+    points = (numpy.arange(10_000) + 0.5) / 10_000
+    return int(512 * numpy.exp2(octaves * points**skew).mean())
+
+
 def cases(bench, streams, simulator, traces):
     """Every case, in the order of the table."""
     for size, text in [
         (512, "512 B"), (4096, "4 KB"), (MIB, "1 MB"), (8 * MIB, "8 MB"), (512 * MIB, "512 MB")
     ]:
         yield Case(f"one size, {text}", "pair", [size])
-    for largest, skew, text in [(2 * MIB, 1, "2 MB"), (256 * MIB, 6, "256 MB")]:
-        for slots in (100, 1000, 10_000, 100_000):
+    every = (100, 1000, 10_000, 100_000)
+    for largest, skew, text, numbers in [
+        (2 * MIB, 1, "2 MB", every), (256 * MIB, 6, "256 MB", every), (256 * MIB, 1, "256 MB, octaves alike", (1000,))
+    ]:
+        for slots in numbers:
             # Most of a round shall find the caches as it left them, not as the other allocator's turn did.
             yield Case(
                 f"random to {text}, {slots:,} live",
                 "churn",
                 [slots, largest, skew],
                 least_steps=ROUNDS_OF_SLOTS * slots,
+                needs=slots * mean_size(largest, skew),
             )
     for size, text in [(4096, "4 KB"), (8 * MIB, "8 MB")]:
         yield Case(f"DataPtr, {text}", "data_ptr", [size])
@@ -375,6 +390,11 @@ def main():
     streams = Streams()
     for case in cases(bench, streams, Simulator(), arguments.trace):
         if (case.name in THREADS) != arguments.apart or not is_wanted(case.name):
+            continue
+        there_is = torch.npu.mem_get_info(bench.device(NPUALLOC))[1]
+        if case.needs > there_is * MOST_USED:
+            sizes = [f"{size / 2**30:.0f} GiB" for size in (case.needs, there_is)]
+            print(f"skipped: {case.name} (needs {sizes[0]}, the device has {sizes[1]})", file=sys.stderr)
             continue
         print(f"case: {case.name}", flush=True)
         rows.append(measurer.measure(case))

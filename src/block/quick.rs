@@ -12,7 +12,7 @@
 use super::arena::{BlockArena, BlockState};
 use super::size_set::{Set, WAYS};
 use crate::ids::{BlockId, ListId};
-use crate::size::{MIN_BLOCK_SIZE, MOST_STEPPED, kept_size};
+use crate::size::{MIN_BLOCK_SIZE, MOST_STEPPED, align_up, kept_step};
 
 /// log2 of the number of sets.
 const SET_BITS: u32 = 6;
@@ -27,20 +27,22 @@ const LEAST_ASKED: u8 = 2;
 const MOST_ASKED: u8 = 8;
 /// Bits of a key that tell the size.
 const SIZE_BITS: u32 = 22;
+/// The same where none above [`MOST_STEPPED`] is kept.
+const SMALL_SIZE_BITS: u32 = 13;
 /// Fibonacci hashing: 2^64 / golden ratio.
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// How much is kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes up to which blocks of up to [`MOST_STEPPED`] bytes are kept.
+    /// Bytes up to which blocks of up to [`MOST_STEPPED`] bytes are kept; 0: nothing is kept.
     pub small: usize,
-    /// Bytes up to which larger ones are; 0: nothing is kept.
+    /// Bytes up to which larger ones are.
     pub large: usize,
     /// Bytes that a block which is kept has at the most.
     pub largest: usize,
-    /// Whether requests up to [`MOST_STEPPED`] get blocks of few sizes: see [`kept_size`].
-    pub steps: bool,
+    /// Requests up to so many bytes, at most [`MOST_STEPPED`], get blocks of few sizes: see [`kept_size`].
+    pub stepped: usize,
 }
 
 /// See the module's text.
@@ -57,8 +59,10 @@ pub struct QuickLists {
     most: [usize; 2],
     /// See [`Limits::largest`].
     largest: usize,
-    /// See [`Limits::steps`].
-    steps: bool,
+    /// See [`Limits::stepped`].
+    stepped: usize,
+    /// Units of 512 bytes have so many bits in sizes that are kept.
+    size_bits: u32,
 }
 
 impl Default for QuickLists {
@@ -70,7 +74,8 @@ impl Default for QuickLists {
             bytes: [0; 2],
             most: [0; 2],
             largest: 0,
-            steps: false,
+            stepped: 0,
+            size_bits: SIZE_BITS,
         }
     }
 }
@@ -104,11 +109,11 @@ pub struct Slot(usize);
 /// A list and a size, which is a multiple of 512; 0, the key of no size, for those of which no block is kept: from
 /// 2 GiB on, and of lists from the 1024th on.
 #[inline]
-fn key_of(list: ListId, size: usize) -> u32 {
+fn key_of(list: ListId, size: usize, size_bits: u32) -> u32 {
     let units = (size / MIN_BLOCK_SIZE) as u64;
     let list = u64::from(list.0);
     // One test, not two.
-    if units >> SIZE_BITS | list >> (u32::BITS - SIZE_BITS) != 0 {
+    if units >> size_bits | list >> (u32::BITS - SIZE_BITS) != 0 {
         return 0;
     }
     (list << SIZE_BITS | units) as u32
@@ -129,7 +134,12 @@ impl QuickLists {
     /// So much is kept from now on. Blocks that are kept already stay.
     pub fn limit(&mut self, limits: Limits) {
         self.most = [limits.small, limits.large];
-        (self.largest, self.steps) = (limits.largest, limits.steps);
+        (self.largest, self.stepped) = (limits.largest, limits.stepped);
+        self.size_bits = if limits.large > 0 {
+            SIZE_BITS
+        } else {
+            SMALL_SIZE_BITS
+        };
     }
 
     /// Bytes up to which blocks of either kind are kept.
@@ -140,7 +150,13 @@ impl QuickLists {
     /// Whether blocks may be kept.
     #[inline]
     pub fn is_on(&self) -> bool {
-        self.most[1] != 0
+        self.most[0] != 0
+    }
+
+    /// Whether a block of `size` bytes might be kept.
+    #[inline]
+    pub fn may_keep(&self, size: usize) -> bool {
+        self.is_on() && (size / MIN_BLOCK_SIZE) >> self.size_bits == 0
     }
 
     /// Whether no block is kept.
@@ -152,19 +168,28 @@ impl QuickLists {
     /// The size of the block for a request of `size` bytes that finds none kept.
     #[inline]
     pub fn size_of_block(&self, size: usize) -> usize {
-        if self.steps { kept_size(size) } else { size }
+        if size <= self.stepped {
+            align_up(size, kept_step(size))
+        } else {
+            size
+        }
     }
 
-    /// Whether that is so: see [`Limits::steps`].
+    /// Whether blocks above [`MOST_STEPPED`] may be kept, too.
+    pub fn keeps_large(&self) -> bool {
+        self.most[1] != 0
+    }
+
+    /// Whether requests up to [`MOST_STEPPED`] get blocks of few sizes.
     pub fn has_steps(&self) -> bool {
-        self.steps
+        self.stepped != 0
     }
 
     /// A block of exactly `size` bytes for a request of that list: the one kept last.
     // Its answer would come back through memory, which took up to 3 % of a recorded trace's time in the shipped library.
     #[inline(always)]
     pub fn take(&mut self, arena: &BlockArena, list: ListId, size: usize) -> Found {
-        let key = key_of(list, size);
+        let key = key_of(list, size, self.size_bits);
         if key == 0 {
             return Found::Nothing;
         }
@@ -192,7 +217,7 @@ impl QuickLists {
         list: ListId,
         size: usize,
     ) -> Option<BlockId> {
-        let key = key_of(list, size);
+        let key = key_of(list, size, self.size_bits);
         let at = set_of(key);
         let way = self.sets[at].way_of(key)?;
         self.pop_of(arena, Slot(at * WAYS + way))
@@ -200,7 +225,7 @@ impl QuickLists {
 
     /// As [`Self::take_unasked`], where more than one is kept: again and again it takes all but one.
     pub fn take_spare(&mut self, arena: &BlockArena, list: ListId, size: usize) -> Option<BlockId> {
-        let key = key_of(list, size);
+        let key = key_of(list, size, self.size_bits);
         let at = set_of(key);
         let way = self.sets[at].way_of(key)?;
         let spare = self.sets[at].count[way] > 1;
@@ -215,7 +240,7 @@ impl QuickLists {
         if !self.is_on() {
             return false;
         }
-        let key = key_of(list, size);
+        let key = key_of(list, size, self.size_bits);
         let set = &self.sets[set_of(key)];
         let way = set.way_of(key);
         way.is_some_and(|way| set.asked[way] >= LEAST_ASKED)
@@ -230,7 +255,7 @@ impl QuickLists {
         size: usize,
         block: BlockId,
     ) -> Keep {
-        let key = key_of(list, size);
+        let key = key_of(list, size, self.size_bits);
         let at = set_of(key);
         let set = &mut self.sets[at];
         let Some(way) = set.way_of(key) else {

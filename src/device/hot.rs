@@ -164,7 +164,7 @@ impl DeviceAllocator {
             return !self.is_exiting() && state.free_later(id, entry);
         }
         // Of blocks that are kept, which most are where any is, the neighbours don't matter.
-        if !state.quick.is_on() {
+        if !state.quick.may_keep(block.size) {
             let (prev, next) = (block.prev, block.next);
             state.arena.prefetch(prev);
             state.arena.prefetch(next);

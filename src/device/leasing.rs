@@ -112,7 +112,7 @@ impl State {
     /// Whether blocks may be leased. Other than while they are, there is nothing to do then but to hand out and to take back.
     fn may_lease(&self) -> bool {
         self.leasing
-            || self.quick.is_on()
+            || self.quick.keeps_large()
                 && !self.attention
                 && self.captures == 0
                 && !self.stats.blocks.has_waiting()

@@ -1,8 +1,9 @@
-//! Freed blocks that are kept as they are, where memory is ample and nobody asked for virtual segments.
+//! Freed blocks of virtual segments that are kept as they are, where memory is ample.
 //!
 //! Blocks of sizes that a program asks for again and again skip merging and splitting: see [`QuickLists`]. The price
-//! is memory, so this is done only where up to an eighth more than needed may be held anyway ([`State::target`]),
-//! and never once memory is short. A request that the free blocks don't serve, and everyone who looks at the
+//! is memory, so large ones are kept only where nobody asked for virtual segments, and up to an eighth more than needed
+//! may be held anyway ([`State::target`]); small ones, which are a small part of any program's memory, where somebody
+//! did, too; and none once memory is short. A request that the free blocks don't serve, and everyone who looks at the
 //! device, sees these blocks merged.
 //!
 //! [`QuickLists`]: crate::block::QuickLists
@@ -30,6 +31,12 @@ const SMALL_SHARE: usize = 8;
 const LARGEST_SHARE: usize = 10;
 /// But one of this size is, bytes: where little is held there are few blocks.
 const LEAST_LARGEST: usize = 64 << 20;
+/// Where virtual segments were asked for: the part of all the memory there is that may be kept of small blocks. 32 MiB of
+/// 64 GiB, which none of the recorded traces notices: what they need at the least is the same to 0.1 %
+/// (`docs/experiments-time.md`, *Small blocks*).
+const ASKED_SHARE: usize = 2048;
+/// The same of what they may have beyond what their requests count for.
+const ASKED_STEPS_SHARE: usize = 512;
 /// The part of all the memory there is that blocks may have beyond what their requests count for.
 const STEPS_SHARE: usize = 128;
 
@@ -46,21 +53,45 @@ impl State {
     /// Settles how much may be kept from now on.
     pub(super) fn settle_quick(&mut self, simple: bool) {
         let wanted = !self.settings.skipped_rungs.has(Rung::KeptBlocks);
-        let on = simple && wanted && self.may_keep() && self.is_ample();
-        let limits = if on {
-            let held = self.reserved();
-            let at_leisure = held < self.most_there_is() * 3 / 4;
-            let large = held / if at_leisure { SHARE_AT_LEISURE } else { SHARE };
-            Limits {
-                small: held / SMALL_SHARE,
-                large,
-                largest: (large / LARGEST_SHARE).max(LEAST_LARGEST),
-                steps: self.affords_steps(),
-            }
-        } else {
+        let limits = if !simple || !wanted || !self.virtual_memory || !self.is_ample() {
             Limits::default()
+        } else if self.may_keep() {
+            self.limits_at_will()
+        } else {
+            self.limits_where_asked()
         };
         self.quick.limit(limits);
+    }
+
+    fn limits_at_will(&self) -> Limits {
+        let held = self.reserved();
+        let at_leisure = held < self.most_there_is() * 3 / 4;
+        let large = held / if at_leisure { SHARE_AT_LEISURE } else { SHARE };
+        Limits {
+            small: held / SMALL_SHARE,
+            large,
+            largest: (large / LARGEST_SHARE).max(LEAST_LARGEST),
+            stepped: if self.affords_steps() {
+                MOST_STEPPED
+            } else {
+                0
+            },
+        }
+    }
+
+    fn limits_where_asked(&self) -> Limits {
+        let most = self.most_there_is();
+        let [_, small_bytes] = self.stats.blocks.active(0);
+        Limits {
+            small: most / ASKED_SHARE,
+            large: 0,
+            largest: SMALL_SIZE,
+            stepped: if small_bytes as usize / STEPS <= most / ASKED_STEPS_SHARE {
+                SMALL_SIZE
+            } else {
+                0
+            },
+        }
     }
 
     /// Whether all that blocks have beyond what counts would be next to nothing beside the memory there is.

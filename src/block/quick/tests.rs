@@ -13,7 +13,7 @@ fn limit(quick: &mut QuickLists, bytes: usize) {
         small: bytes,
         large: bytes,
         largest: usize::MAX,
-        steps: false,
+        stepped: 0,
     });
 }
 
@@ -48,8 +48,9 @@ fn keep(
 
 /// Other sizes of the same set.
 fn neighbours_of(size: usize) -> impl Iterator<Item = usize> {
-    let at = set_of(key_of(LIST, size));
-    let shares = move |other: &usize| *other != size && set_of(key_of(LIST, *other)) == at;
+    let at = set_of(key_of(LIST, size, SIZE_BITS));
+    let shares =
+        move |other: &usize| *other != size && set_of(key_of(LIST, *other, SIZE_BITS)) == at;
     (1..).map(|n| n * 512).filter(shares)
 }
 
@@ -122,6 +123,30 @@ fn no_more_is_kept_than_the_limit() {
 }
 
 #[test]
+fn without_room_for_large_blocks_only_small_sizes_are_looked_for() {
+    let (mut quick, mut arena) = asked(8 << 20);
+    let ids = [8 << 20, 1 << 20].map(|size| block(&mut arena, size));
+    quick.limit(Limits {
+        small: usize::MAX,
+        large: 0,
+        largest: 1 << 20,
+        stepped: 1 << 20,
+    });
+    assert!(quick.is_on() && !quick.keeps_large());
+    assert!(!quick.wants(LIST, 8 << 20) && !quick.may_keep(8 << 20));
+    let outcome = quick.keep(&mut arena, LIST, 8 << 20, ids[0]);
+    assert_eq!(outcome, Keep::Unwanted);
+    for _ in 0..3 {
+        assert_eq!(quick.take(&arena, LIST, 1 << 20), Found::Nothing);
+    }
+    assert!(quick.may_keep(1 << 20) && keep(&mut quick, &mut arena, LIST, 1 << 20, ids[1]));
+    assert_eq!(quick.take(&arena, LIST, 1 << 20), Found::Block(ids[1]));
+    // One more than a step of 64 KiB.
+    assert_eq!(quick.size_of_block((960 << 10) + 512), 1 << 20);
+    assert_eq!(quick.size_of_block((1 << 20) + 512), (1 << 20) + 512);
+}
+
+#[test]
 fn small_and_large_blocks_have_limits_of_their_own() {
     const LARGE: usize = MOST_STEPPED + 512;
     let (mut quick, mut arena) = asked(LARGE);
@@ -132,7 +157,7 @@ fn small_and_large_blocks_have_limits_of_their_own() {
         small: MOST_STEPPED,
         large: LARGE,
         largest: LARGE,
-        steps: true,
+        stepped: MOST_STEPPED,
     });
     for size in [MOST_STEPPED, LARGE] {
         let ids = [0; 2].map(|_| block(&mut arena, size));
@@ -157,7 +182,7 @@ fn blocks_have_few_sizes_only_where_that_is_wanted() {
         small: 1,
         large: 1,
         largest: 1,
-        steps: true,
+        stepped: MOST_STEPPED,
     });
     assert_eq!(quick.size_of_block(69 << 10), 72 << 10);
     limit(&mut quick, usize::MAX);
@@ -173,7 +198,7 @@ fn a_block_larger_than_the_largest_is_not_kept() {
             small: usize::MAX,
             large: usize::MAX,
             largest,
-            steps: false,
+            stepped: 0,
         });
         let id = block(&mut arena, LARGE);
         assert_eq!(quick.keep(&mut arena, LIST, LARGE, id), outcome);

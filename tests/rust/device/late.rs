@@ -1,6 +1,7 @@
 //! What a free leaves for later: whether it is finished at once makes no difference that anyone can see.
 
 use crate::*;
+use npualloc::config::SkippedRungs;
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -39,7 +40,12 @@ struct Run {
 
 impl Run {
     fn new(config: &str, look: bool) -> Self {
-        let (_, device) = device_with(4 * GIB, config);
+        let mut settings = settings(config);
+        // Whoever looks sees blocks merged that were kept, and the next request may get another one.
+        let kept = |_: &str| Some("kept_blocks".to_owned());
+        settings.skipped_rungs = SkippedRungs::from_environment(kept).expect("known");
+        let driver = Arc::new(FakeDriver::new(4 * GIB));
+        let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
         let live = Vec::new();
         Self { device, look, live }
     }

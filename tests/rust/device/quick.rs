@@ -105,7 +105,8 @@ fn memory_is_not_asked_for_while_blocks_that_are_kept_would_do() {
 }
 
 #[test]
-fn nothing_is_kept_where_virtual_segments_were_asked_for_memory_is_short_or_it_is_switched_off() {
+fn no_large_block_is_kept_where_virtual_segments_were_asked_for_memory_is_short_or_it_is_switched_off()
+ {
     for (capacity, config, skipped) in [
         (4 * GIB, "expandable_segments:True", ""),
         (4 * GIB, "expandable_segments:False", ""),
@@ -116,6 +117,25 @@ fn nothing_is_kept_where_virtual_segments_were_asked_for_memory_is_short_or_it_i
         let at = two_freed(&device, [A, B]);
         let found = device.allocate(B, S0).expect("fits");
         assert_ne!(found, at[1], "{capacity} {config} {skipped}: not as it lay");
+        device.check_consistency().expect("consistent");
+    }
+}
+
+#[test]
+fn small_blocks_are_kept_where_virtual_segments_were_asked_for() {
+    const SMALL: [usize; 2] = [(40 << 10) - 32, (56 << 10) - 32];
+    for (capacity, config, skipped, kept) in [
+        (4 * GIB, "", "", true),
+        (4 * GIB, "expandable_segments:True", "", true),
+        (4 * GIB, "expandable_segments:False", "", false),
+        (560 * MIB, "expandable_segments:True", "", false),
+        (4 * GIB, "expandable_segments:True", "kept_blocks", false),
+    ] {
+        let device = device_skipping(capacity, config, skipped);
+        let at = two_freed(&device, SMALL);
+        let found = device.allocate(SMALL[1], S0).expect("fits");
+        let as_it_lay = found == at[1];
+        assert_eq!(as_it_lay, kept, "{capacity} {config} {skipped}");
         device.check_consistency().expect("consistent");
     }
 }
@@ -197,6 +217,22 @@ fn a_request_gets_a_block_of_one_of_few_sizes_and_counts_for_its_own() {
             .windows(3)
             .any(|sizes| { sizes == [(70_144, true), (73_728 - 70_144, false), (68_096, true)] })
     );
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn only_small_requests_get_blocks_of_few_sizes_where_virtual_segments_were_asked_for() {
+    let device = device_skipping(32 * GIB, "expandable_segments:True", "");
+    device.allocate(64 * MIB, S0).expect("fits");
+    // From here on memory is seen to be ample.
+    device.allocate(4096, S0).expect("fits");
+    assert_eq!(distance(&device, 33 * 512 - 32), 36 * 512);
+    assert_eq!(distance(&device, MIB + 512 - 32), MIB + 512);
+    // An eighth of half a GiB is what may be beyond what counts.
+    for _ in 0..513 {
+        device.allocate(MIB - 32, S0).expect("fits");
+    }
+    assert_eq!(distance(&device, 33 * 512 - 32), 33 * 512);
     device.check_consistency().expect("consistent");
 }
 

@@ -28,6 +28,8 @@ const LIBRARY: &str = "benches/hot/libnpualloc_bench_hot.so";
 
 /// Each simulated device: room for 100,000 live blocks of up to 256 MB.
 const CAPACITY: u64 = 512 << 30;
+/// The same where the stock allocator reserves addresses for an eighth more than the device has, at most 128 GiB at once.
+const CAPACITY_EXPANDABLE: u64 = 112 << 30;
 /// Two for each allocator.
 const DEVICES: &str = "4";
 /// The name of the trace that is always replayed.
@@ -78,8 +80,14 @@ pub fn main(arguments: &HotArgs) -> Result<ExitCode> {
     let inputs = Input::write_all(traces, &scratch, Extent::Served)?;
     let mut command = python.command();
     surroundings::leave_out(&mut command);
+    let config = arguments.config.as_deref().unwrap_or_default();
+    let capacity = if is_expandable(config) {
+        CAPACITY_EXPANDABLE
+    } else {
+        CAPACITY
+    };
     let knobs = Knobs {
-        capacity: matches!(device, Device::Simulated(_)).then_some(CAPACITY),
+        capacity: matches!(device, Device::Simulated(_)).then_some(capacity),
         ..Knobs::default()
     };
     device.prepare(&mut command, &knobs);
@@ -130,6 +138,12 @@ pub fn main(arguments: &HotArgs) -> Result<ExitCode> {
 }
 
 /// The traces to replay: the built-in one, and those given.
+/// Whether settings ask for expandable segments, as the stock allocator reads them: spaces don't count.
+fn is_expandable(config: &str) -> bool {
+    let config: String = config.split_whitespace().collect();
+    config.contains("expandable_segments:True")
+}
+
 fn traces(paths: &[PathBuf]) -> Result<Vec<(String, Trace)>> {
     let text = synthetic::training(48, 40, 7);
     let built_in = Trace::parse(Path::new(BUILT_IN), text.as_bytes())?;
