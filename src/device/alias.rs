@@ -92,7 +92,10 @@ impl State {
         if self.stale == 0 {
             return reachable;
         }
-        for donor in self.donors() {
+        let donors = self.donors();
+        let pages: usize = donors.iter().map(|donor| donor.pages()).sum();
+        reachable.handles.reserve(pages);
+        for donor in donors {
             if let Some(pages) = self.pages_of(donor.block)
                 && self.may_serve(donor.last_use(), request.stream)
             {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use super::DeviceAllocator;
 use super::alias::Reachable;
+use super::best_window::Windows;
 use super::gather::Gathered;
 use super::growth::Refusal;
 use super::state::{Request, State};
-use super::window::{WAIT, Windows};
+use super::window::WAIT;
 use crate::driver::{DriverError, DriverResult, PhysicalHandle, StreamToken, UNSUPPORTED_CODE};
 use crate::error::Result;
 use crate::history::{Action, Context};

@@ -4,6 +4,7 @@
 
 mod alias;
 mod allocate;
+mod best_window;
 mod bounce;
 mod check;
 mod check_guests;
