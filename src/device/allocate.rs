@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::DeviceAllocator;
-use super::events::REAP_LIMIT;
 use super::growth::Refusal;
 use super::state::{Request, State};
 use super::transit::NAPS;
@@ -120,7 +119,7 @@ impl DeviceAllocator {
             if short || state.traffic.fences() {
                 self.fence_deferred(state);
             }
-            self.reap_recorded(state, REAP_LIMIT);
+            self.reap_some(state);
             let ample = !short && state.may_keep() && state.is_ample();
             state.traffic.asked(ample);
         }

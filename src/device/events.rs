@@ -10,7 +10,7 @@ use crate::sync::MutexGuard;
 
 /// Completed events handled at the most by an allocation that may be served without them: bounds its latency.
 /// What is left is handled by the next ones. A request that nothing free serves handles all.
-pub(super) const REAP_LIMIT: usize = 64;
+const REAP_LIMIT: usize = 64;
 
 /// The default stream's number among PyTorch's.
 const DEFAULT_STREAM: i64 = 0;
@@ -18,17 +18,36 @@ const DEFAULT_STREAM: i64 = 0;
 impl State {
     /// One event of the block has completed.
     pub(super) fn event_done(&mut self, done: PendingUse) {
-        if done.last {
-            self.idle_events.push(done.event);
+        if let Some(id) = self.end_event(done) {
+            self.complete_free(id, None);
         }
-        self.use_done(done.block);
+    }
+
+    /// The same, while kept blocks may stay.
+    fn event_done_keeping(&mut self, done: PendingUse) {
+        if let Some(id) = self.end_event(done) {
+            self.complete_free_keeping(id);
+        }
     }
 
     pub(super) fn use_done(&mut self, id: BlockId) {
-        self.arena[id].events -= 1;
-        if self.arena[id].events == 0 {
+        if let Some(id) = self.end_use(id) {
             self.complete_free(id, None);
         }
+    }
+
+    /// Returns the event's block if it waits for no other.
+    fn end_event(&mut self, done: PendingUse) -> Option<BlockId> {
+        if done.last {
+            self.idle_events.push(done.event);
+        }
+        self.end_use(done.block)
+    }
+
+    fn end_use(&mut self, id: BlockId) -> Option<BlockId> {
+        let events = &mut self.arena[id].events;
+        *events -= 1;
+        (*events == 0).then_some(id)
     }
 
     /// The oldest block on its way back to a request's list that is large enough for it, and a stream that it
@@ -59,12 +78,22 @@ impl DeviceAllocator {
     /// Records the events that are still to be recorded, and returns all blocks whose events have completed.
     pub(super) fn reap_events(&self, state: &mut MutexGuard<'_, State>) {
         self.fence_deferred(state);
-        self.reap_recorded(state, usize::MAX);
+        self.reap_recorded(state, usize::MAX, State::event_done);
     }
 
-    /// Returns blocks whose events have completed to their lists, without waiting, `budget` events at the most. A
-    /// query that fails counts as not complete.
-    pub(super) fn reap_recorded(&self, state: &mut MutexGuard<'_, State>, mut budget: usize) {
+    /// Returns some of the blocks whose events have completed, or keeps them.
+    pub(super) fn reap_some(&self, state: &mut MutexGuard<'_, State>) {
+        self.reap_recorded(state, REAP_LIMIT, State::event_done_keeping);
+    }
+
+    /// Tells of blocks whose events have completed, without waiting, `budget` events at the most. A query that fails
+    /// counts as not complete.
+    fn reap_recorded(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        mut budget: usize,
+        done: impl Fn(&mut State, PendingUse),
+    ) {
         for stream in 0..state.pending.streams() {
             let mut completed = None;
             while let Some(head) = state.pending.head(stream) {
@@ -79,7 +108,7 @@ impl DeviceAllocator {
                 // The event may be used again from the last of its blocks on.
                 completed = (!head.last).then_some(head.event);
                 state.pending.pop(stream);
-                state.event_done(head);
+                done(state, head);
                 budget -= 1;
             }
         }

@@ -142,6 +142,24 @@ impl State {
     /// No stream uses the block any more: it merges with free neighbours and returns to its list.
     #[inline]
     pub fn complete_free(&mut self, id: BlockId, context: Option<&Arc<Context>>) {
+        if let Some(list) = self.end_waiting(id, context) {
+            self.return_to_list(id, list);
+        }
+    }
+
+    /// As [`Self::complete_free`], while kept blocks may stay: it is kept, too, if its size is asked for.
+    pub(super) fn complete_free_keeping(&mut self, id: BlockId) {
+        if let Some(list) = self.end_waiting(id, None)
+            && !self.keep_completed(list, id)
+        {
+            self.return_to_list(id, list);
+        }
+    }
+
+    /// Counts a block that no stream uses any more as free. Returns the list it is to return to, unless it does so by
+    /// itself.
+    #[inline]
+    fn end_waiting(&mut self, id: BlockId, context: Option<&Arc<Context>>) -> Option<ListId> {
         if self.history.active {
             self.trace_completed(id, context);
         }
@@ -153,9 +171,10 @@ impl State {
         let small = list.is_small();
         self.stats.blocks.completed(small, size, requested);
         if self.arena[id].flags & GUEST != 0 {
-            return self.begin_return(id);
+            self.begin_return(id);
+            return None;
         }
-        self.return_to_list(id, list);
+        Some(list)
     }
 
     /// A block that nobody uses merges with free neighbours and enters its list.

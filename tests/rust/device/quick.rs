@@ -57,6 +57,34 @@ fn a_block_that_is_kept_is_handed_out_as_it_lies() {
 }
 
 #[test]
+fn a_block_that_waited_for_another_stream_is_kept_as_well() {
+    let (driver, device) = by_default(4 * GIB);
+    for _ in 0..8 {
+        device.allocate(64 * MIB, S0).expect("fits");
+    }
+    for _ in 0..4 {
+        let addr = device.allocate(A, S0).expect("fits");
+        assert!(device.deallocate(addr));
+    }
+    let small = device.allocate(4096, S0).expect("fits");
+    assert!(device.deallocate(small));
+    let [left, addr] = [B, A].map(|bytes| device.allocate(bytes, S0).expect("fits"));
+    device.allocate(64 * MIB, S0).expect("fits");
+    assert_eq!(addr, left + B + 32, "side by side");
+    assert!(device.record_stream(addr, token(2)));
+    driver.submit(token(2));
+    assert!(device.deallocate(left) && device.deallocate(addr));
+    driver.finish(token(2));
+    // Asks for events, and gets what was freed before.
+    assert_eq!(device.allocate(4096, S0).expect("fits"), small);
+    // Merged with what is free on its left it would be split at the front.
+    assert_eq!(device.allocate(A, S0).expect("fits"), addr);
+    device.check_consistency().expect("consistent");
+    assert!(device.deallocate(addr));
+    assert!(!device.deallocate(addr), "once");
+}
+
+#[test]
 fn whoever_looks_sees_blocks_merged() {
     let (_, device) = by_default(4 * GIB);
     let at = two_freed(&device, [A, B]);
