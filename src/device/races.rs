@@ -196,9 +196,16 @@ fn an_event_that_a_block_waits_for_is_not_free_for_other_uses() {
     // It completes between two questions.
     let last = waiting[1].block;
     let taken = state.pending.take_through(token(OTHER), last);
-    let (asked, over) = (driver.clone(), driver.clone());
+    let asked = driver.clone();
     driver.meanwhile("event_query", move || {
-        asked.meanwhile("event_query", move || over.finish(token(OTHER)));
+        // There may be no second question, and what is left of this belongs to the driver.
+        let over = Arc::downgrade(&asked);
+        let finish = move || {
+            if let Some(driver) = over.upgrade() {
+                driver.finish(token(OTHER));
+            }
+        };
+        asked.meanwhile("event_query", finish);
     });
     let left = device.return_completed(&mut state, taken, EventHandle(99));
     let is_idle = |event| state.idle_events.contains(event);
