@@ -19,8 +19,10 @@ const SET_BITS: u32 = 6;
 const SETS: usize = 1 << SET_BITS;
 /// Slots for sizes.
 const SLOTS: usize = SETS * WAYS;
-/// Blocks of a size at the most: merging all that are kept is to be a matter of a fraction of a millisecond.
-const ROOM: u8 = 64;
+/// Blocks of a size at the most, which is what its counter holds.
+const ROOM: u8 = u8::MAX;
+/// Blocks of all sizes at the most: merging all that are kept is to be a matter of a fraction of a millisecond.
+const MOST_KEPT: u32 = 4096;
 /// Requests from which on freed blocks of their size are kept.
 const LEAST_ASKED: u8 = 2;
 /// Requests that are remembered: the size answers for as many in vain, and its place is another's.
@@ -49,8 +51,8 @@ pub struct Limits {
 #[derive(Debug)]
 pub struct QuickLists {
     sets: [Set; SETS],
-    /// A bit for each set that may hold blocks.
-    occupied: u64,
+    /// A bit for each set that may hold blocks of either kind.
+    occupied: [u64; 2],
     /// Blocks kept.
     len: u32,
     /// Their bytes: up to [`MOST_STEPPED`] each, and larger.
@@ -69,7 +71,7 @@ impl Default for QuickLists {
     fn default() -> Self {
         Self {
             sets: [Set::EMPTY; SETS],
-            occupied: 0,
+            occupied: [0; 2],
             len: 0,
             bytes: [0; 2],
             most: [0; 2],
@@ -85,7 +87,7 @@ impl Default for QuickLists {
 pub enum Keep {
     /// It is kept.
     Kept,
-    /// Its size is not asked for often enough, as many of it are kept as may be, or it is too large.
+    /// Its size is not asked for often enough, as many are kept as may be, or it is too large.
     Unwanted,
     /// As many bytes are kept as may be.
     Full,
@@ -117,6 +119,12 @@ fn key_of(list: ListId, size: usize, size_bits: u32) -> u32 {
         return 0;
     }
     (list << SIZE_BITS | units) as u32
+}
+
+/// The size in a key.
+#[inline]
+fn size_in(key: u32) -> usize {
+    (key & ((1 << SIZE_BITS) - 1)) as usize * MIN_BLOCK_SIZE
 }
 
 #[inline]
@@ -178,6 +186,11 @@ impl QuickLists {
     /// Whether blocks above [`MOST_STEPPED`] may be kept, too.
     pub fn keeps_large(&self) -> bool {
         self.most[1] != 0
+    }
+
+    /// Requests get blocks of their own sizes, until limits are set again.
+    pub fn end_steps(&mut self) {
+        self.stepped = 0;
     }
 
     /// Whether requests up to [`MOST_STEPPED`] get blocks of few sizes.
@@ -261,7 +274,8 @@ impl QuickLists {
         let Some(way) = set.way_of(key) else {
             return Keep::Unwanted;
         };
-        if set.asked[way] < LEAST_ASKED || set.count[way] >= ROOM || size > self.largest {
+        let many = set.count[way] == ROOM || self.len >= MOST_KEPT;
+        if set.asked[way] < LEAST_ASKED || many || size > self.largest {
             return Keep::Unwanted;
         }
         let kind = kind_of(size);
@@ -274,19 +288,21 @@ impl QuickLists {
         set.count[way] += 1;
         self.len += 1;
         self.bytes[kind] += size;
-        self.occupied |= 1 << at;
+        self.occupied[kind] |= 1 << at;
         Keep::Kept
     }
 
     /// Takes a block of any size out.
     pub fn pop(&mut self, arena: &BlockArena) -> Option<BlockId> {
-        while self.occupied != 0 {
-            let at = self.occupied.trailing_zeros() as usize;
-            let mut slots = (at * WAYS..(at + 1) * WAYS).map(Slot);
-            if let Some(id) = slots.find_map(|slot| self.pop_of(arena, slot)) {
-                return Some(id);
+        for kind in 0..2 {
+            while self.occupied[kind] != 0 {
+                let at = self.occupied[kind].trailing_zeros() as usize;
+                let mut slots = (at * WAYS..(at + 1) * WAYS).map(Slot);
+                if let Some(id) = slots.find_map(|slot| self.pop_of(arena, slot)) {
+                    return Some(id);
+                }
+                self.occupied[kind] &= !(1 << at);
             }
-            self.occupied &= !(1 << at);
         }
         None
     }
@@ -310,18 +326,53 @@ impl QuickLists {
         (set.strangers[way], set.asked[way]) = (0, 0);
     }
 
-    /// Every slot.
-    pub fn slots() -> impl Iterator<Item = Slot> {
-        (0..SLOTS).map(Slot)
+    /// Whether a block above [`MOST_STEPPED`] is kept.
+    #[inline]
+    pub fn holds_large(&self) -> bool {
+        self.bytes[1] != 0
     }
 
-    /// Whether a size was asked for since this was called last.
-    pub fn was_used(&mut self, slot: Slot) -> bool {
-        let (set, way) = (&mut self.sets[slot.0 / WAYS], slot.0 % WAYS);
-        let used = set.used >> way & 1 != 0;
-        set.used &= !(1 << way);
-        used
+    /// The slots of a list (`None`: of all) that hold blocks above [`MOST_STEPPED`], or with `large` false up to there; of
+    /// those, with `unused`, the ones whose size was not asked for since this was called last.
+    pub fn holding(
+        &mut self,
+        list: Option<ListId>,
+        large: bool,
+        unused: bool,
+    ) -> impl Iterator<Item = Slot> + use<> {
+        let kind = usize::from(large);
+        let concerned = |key| list.is_none_or(|list| key >> SIZE_BITS == list.0);
+        let mut found = [0_u64; SLOTS / 64];
+        for at in ones(self.occupied[kind]) {
+            let set = &mut self.sets[at];
+            let (mut holds, mut ways) = (false, 0);
+            for way in 0..WAYS {
+                let key = set.keys[way];
+                if set.count[way] != 0 && kind_of(size_in(key)) == kind {
+                    holds = true;
+                    ways |= u8::from(concerned(key)) << way;
+                }
+            }
+            if !holds {
+                self.occupied[kind] &= !(1 << at);
+            }
+            let spared = if unused { set.used } else { 0 };
+            set.used &= !ways;
+            let slot = at * WAYS;
+            found[slot / 64] |= u64::from(ways & !spared) << (slot % 64);
+        }
+        let words = found.into_iter().enumerate();
+        words.flat_map(|(at, word)| ones(word).map(move |bit| Slot(at * 64 + bit)))
     }
+}
+
+/// The places of the bits that are set.
+fn ones(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let at = (word != 0).then(|| word.trailing_zeros() as usize)?;
+        word &= word - 1;
+        Some(at)
+    })
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub enum Rung {
     PartialRelease,
     /// Returning everything idle.
     FullRelease,
-    /// Freed blocks that are kept as they are (virtual segments that nobody asked for).
+    /// Freed blocks that are kept as they are (virtual segments).
     KeptBlocks,
     /// Free blocks that other streams get (virtual segments).
     LentBlocks,

@@ -367,6 +367,7 @@ impl State {
         stream: StreamKey,
         list: ListId,
     ) -> Option<usize> {
+        let size = self.size_to_cut(counted, size);
         let found = self.best_virtual(list, size);
         if let Some(found) = found.or_else(|| self.merge_for(list, size)) {
             self.lists[list].free.remove(&mut self.arena, found);

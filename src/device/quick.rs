@@ -11,7 +11,7 @@
 use super::bounce::Bounce;
 use super::hot::{LastFreed, slack};
 use super::state::State;
-use crate::block::{BlockState, Found, Keep, Limits, QuickLists, Slot};
+use crate::block::{BlockState, Found, Keep, Limits, Slot};
 use crate::config::{ExpandableSegments, Rung};
 use crate::ids::{BlockId, ListId, StreamKey};
 use crate::size::{MIN_BLOCK_SIZE, MOST_STEPPED, SMALL_SIZE, STEPS, kept_size, kept_step};
@@ -80,23 +80,30 @@ impl State {
     }
 
     fn limits_where_asked(&self) -> Limits {
-        let most = self.most_there_is();
-        let [_, small_bytes] = self.stats.blocks.active(0);
         Limits {
-            small: most / ASKED_SHARE,
+            small: self.most_there_is() / ASKED_SHARE,
             large: 0,
             largest: SMALL_SIZE,
-            stepped: if small_bytes as usize / STEPS <= most / ASKED_STEPS_SHARE {
-                SMALL_SIZE
-            } else {
-                0
-            },
+            stepped: if self.affords_steps() { SMALL_SIZE } else { 0 },
         }
+    }
+
+    /// The size to be cut for a request: its own, once blocks of few sizes would have too much beyond what counts.
+    #[inline]
+    pub(super) fn size_to_cut(&mut self, counted: usize, size: usize) -> usize {
+        if size == counted || self.affords_steps() {
+            return size;
+        }
+        self.quick.end_steps();
+        counted
     }
 
     /// Whether all that blocks have beyond what counts would be next to nothing beside the memory there is.
     fn affords_steps(&self) -> bool {
         let [_, small_bytes] = self.stats.blocks.active(0);
+        if self.settings.expandable_segments != ExpandableSegments::Default {
+            return small_bytes as usize / STEPS <= self.most_there_is() / ASKED_STEPS_SHARE;
+        }
         let [large_blocks, _] = self.stats.blocks.active(1);
         let most = small_bytes as usize / STEPS + large_blocks as usize * kept_step(MOST_STEPPED);
         most <= self.most_there_is() / STEPS_SHARE
@@ -178,7 +185,7 @@ impl State {
         let (list, size) = (block.list, block.size);
         let outcome = self.quick.keep(&mut self.arena, list, size, id);
         if outcome == Keep::Full {
-            self.make_room();
+            self.make_room(size > MOST_STEPPED);
         }
         outcome == Keep::Kept
     }
@@ -196,31 +203,50 @@ impl State {
         kept
     }
 
-    /// Gives up what was not asked for since the last time.
+    /// Gives up what was not asked for since the last time, where the blocks above [`MOST_STEPPED`] or those up to there
+    /// have no room.
     #[cold]
     #[inline(never)]
-    fn make_room(&mut self) {
+    fn make_room(&mut self, large: bool) {
         if self.tick.wrapping_sub(self.room_made) < PERIOD {
             return;
         }
         self.room_made = self.tick;
-        for slot in QuickLists::slots() {
-            if !self.quick.was_used(slot) {
-                self.give_up_slot(slot);
-            }
+        for slot in self.quick.holding(None, large, true) {
+            self.give_up_slot(slot);
         }
     }
 
-    /// A free block of at least `size` bytes, for a request that is served in steps and finds none: see [`Self::merge_from`].
+    /// A free block of at least `size` bytes, for a request that finds none, out of blocks that are kept: for one that is
+    /// served in steps see [`Self::merge_from`], for a larger one what merging the large ones makes up, first of those that
+    /// nobody asked for.
     #[cold]
     #[inline(never)]
     pub(super) fn merge_for(&mut self, list: ListId, size: usize) -> Option<BlockId> {
         if self.quick.is_empty() {
             return None;
         }
+        if size > MOST_STEPPED {
+            return self.merge_large(list, size);
+        }
         self.merge_from(list, size, |state, size| {
             state.quick.take_unasked(&state.arena, list, size)
         })
+    }
+
+    fn merge_large(&mut self, list: ListId, size: usize) -> Option<BlockId> {
+        for unused in [true, false] {
+            if !self.quick.holds_large() {
+                break;
+            }
+            for slot in self.quick.holding(Some(list), true, unused) {
+                self.give_up_slot(slot);
+            }
+            if let Some(found) = self.best_virtual(list, size) {
+                return Some(found);
+            }
+        }
+        None
     }
 
     /// A free block of at least `size` bytes out of blocks whose entries are in the address map still: the smallest larger

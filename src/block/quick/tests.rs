@@ -208,12 +208,46 @@ fn a_block_larger_than_the_largest_is_not_kept() {
 #[test]
 fn no_more_blocks_of_a_size_are_kept_than_can_be_merged_soon() {
     let (mut quick, mut arena) = asked(512);
-    let ids: Vec<_> = (0..100).map(|_| block(&mut arena, 512)).collect();
+    let ids: Vec<_> = (0..300).map(|_| block(&mut arena, 512)).collect();
     let kept = ids
         .iter()
         .filter(|id| keep(&mut quick, &mut arena, LIST, 512, **id));
-    assert_eq!(kept.count(), 64);
-    assert_eq!(quick.keep(&mut arena, LIST, 512, ids[99]), Keep::Unwanted);
+    assert_eq!(kept.count(), 255);
+    assert_eq!(quick.keep(&mut arena, LIST, 512, ids[299]), Keep::Unwanted);
+    // Nor of all sizes.
+    let mut kept = 255;
+    for size in (2..=20).map(|units| units * 512) {
+        for _ in 0..3 {
+            quick.take(&arena, LIST, size);
+        }
+        for _ in 0..255 {
+            let id = block(&mut arena, size);
+            kept += usize::from(keep(&mut quick, &mut arena, LIST, size, id));
+        }
+    }
+    assert_eq!(kept, 4096);
+}
+
+#[test]
+fn slots_that_hold_blocks_are_told_by_kind() {
+    const LARGE: usize = MOST_STEPPED + 512;
+    for (size, large) in [(512, false), (MOST_STEPPED, false), (LARGE, true)] {
+        let (mut quick, mut arena) = asked(size);
+        let slots = |quick: &mut QuickLists| {
+            [false, true].map(|large| quick.holding(None, large, false).collect::<Vec<_>>())
+        };
+        assert_eq!(slots(&mut quick), [[], []]);
+        let id = block(&mut arena, size);
+        assert!(keep(&mut quick, &mut arena, LIST, size, id));
+        let told = slots(&mut quick);
+        let numbers = told.each_ref().map(Vec::len);
+        assert_eq!(numbers, [usize::from(!large), usize::from(large)]);
+        let of = |quick: &mut QuickLists, list| quick.holding(Some(list), large, false).count();
+        assert_eq!([of(&mut quick, LIST), of(&mut quick, ListId(4))], [1, 0]);
+        let slot = told[usize::from(large)][0];
+        assert_eq!(quick.pop_of(&arena, slot), Some(id));
+        assert_eq!(slots(&mut quick), [[], []]);
+    }
 }
 
 #[test]
@@ -267,17 +301,15 @@ fn a_size_is_given_up_when_only_others_are_asked_for() {
 
 #[test]
 fn what_was_asked_for_since_the_last_look_is_told() {
-    let (mut quick, arena) = asked(512);
-    for asks in [0, 1] {
-        for _ in 0..asks {
-            assert_eq!(quick.take(&arena, LIST, 512), Found::Nothing);
-        }
-        let mut used = || {
-            QuickLists::slots()
-                .filter(|slot| quick.was_used(*slot))
-                .count()
-        };
-        assert_eq!([used(), used()], [1, 0]);
+    let (mut quick, mut arena) = asked(512);
+    let ids: Vec<_> = (0..2).map(|_| block(&mut arena, 512)).collect();
+    for id in &ids {
+        assert!(keep(&mut quick, &mut arena, LIST, 512, *id));
+    }
+    for id in ids.into_iter().rev() {
+        let mut unused = || quick.holding(None, false, true).count();
+        assert_eq!([unused(), unused()], [0, 1]);
+        assert_eq!(quick.take(&arena, LIST, 512), Found::Block(id));
     }
 }
 

@@ -459,3 +459,29 @@ proptest! {
         device.check_consistency().expect("consistent");
     }
 }
+
+#[test]
+fn what_blocks_have_beyond_what_counts_stays_below_its_bound_on_the_hot_path() {
+    const CAPACITY: usize = 4 * GIB;
+    const COUNT: usize = 4000;
+    for (config, share) in [("expandable_segments:True", 512), ("", 128)] {
+        let device = device_skipping(CAPACITY, config, "");
+        // Just above a step of 64 KiB: each block could have 63.5 KiB beyond.
+        let allocate = || device.allocate((512 << 10) + 512 - 32, S0).expect("fits");
+        let at: Vec<_> = (0..COUNT).map(|_| allocate()).collect();
+        at.iter().for_each(|addr| assert!(device.deallocate(*addr)));
+        // Whoever takes the lock has the limits settled, while hardly anything is active.
+        device.reset_peak_stats();
+        for _ in 0..COUNT {
+            allocate();
+        }
+        let (stats, _) = device.stats();
+        let allocated = stats.allocated_bytes.current() as usize;
+        let beyond = stats.reserved_bytes.current() as usize - allocated;
+        let bound = CAPACITY / share + 4 * MIB;
+        assert!(beyond <= bound, "{config}: {} MiB", beyond / MIB);
+        let rest = CAPACITY - allocated - bound - 8 * MIB;
+        device.allocate(rest, S0).expect("fits");
+        device.check_consistency().expect("consistent");
+    }
+}
