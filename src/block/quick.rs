@@ -87,9 +87,9 @@ impl Default for QuickLists {
 pub enum Keep {
     /// It is kept.
     Kept,
-    /// Its size is not asked for often enough, as many are kept as may be, or it is too large.
+    /// Its size is not asked for often enough, as many of it are kept as may be, or it is too large.
     Unwanted,
-    /// As many bytes are kept as may be.
+    /// As much is kept as may be.
     Full,
 }
 
@@ -274,12 +274,11 @@ impl QuickLists {
         let Some(way) = set.way_of(key) else {
             return Keep::Unwanted;
         };
-        let many = set.count[way] == ROOM || self.len >= MOST_KEPT;
-        if set.asked[way] < LEAST_ASKED || many || size > self.largest {
+        if set.asked[way] < LEAST_ASKED || set.count[way] == ROOM || size > self.largest {
             return Keep::Unwanted;
         }
         let kind = kind_of(size);
-        if self.bytes[kind] + size > self.most[kind] {
+        if self.bytes[kind] + size > self.most[kind] || self.len >= MOST_KEPT {
             return Keep::Full;
         }
         let kept = &mut arena[block];

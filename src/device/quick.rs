@@ -101,12 +101,15 @@ impl State {
     /// Whether all that blocks have beyond what counts would be next to nothing beside the memory there is.
     fn affords_steps(&self) -> bool {
         let [_, small_bytes] = self.stats.blocks.active(0);
-        if self.settings.expandable_segments != ExpandableSegments::Default {
-            return small_bytes as usize / STEPS <= self.most_there_is() / ASKED_STEPS_SHARE;
-        }
         let [large_blocks, _] = self.stats.blocks.active(1);
-        let most = small_bytes as usize / STEPS + large_blocks as usize * kept_step(MOST_STEPPED);
-        most <= self.most_there_is() / STEPS_SHARE
+        let small = small_bytes as usize / STEPS;
+        let large = large_blocks as usize * kept_step(MOST_STEPPED);
+        // Large ones have none where virtual segments were asked for.
+        let (beyond, share) = match self.settings.expandable_segments {
+            ExpandableSegments::Default => (small + large, STEPS_SHARE),
+            _ => (small, ASKED_STEPS_SHARE),
+        };
+        beyond <= self.most_there_is() / share
     }
 
     /// A block that was kept, for a request of its size. `counted`: the request's bytes after rounding.
@@ -208,18 +211,17 @@ impl State {
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, large: bool) {
-        if self.tick.wrapping_sub(self.room_made) < PERIOD {
+        let made = &mut self.room_made[usize::from(large)];
+        if self.tick.wrapping_sub(*made) < PERIOD {
             return;
         }
-        self.room_made = self.tick;
+        *made = self.tick;
         for slot in self.quick.holding(None, large, true) {
             self.give_up_slot(slot);
         }
     }
 
-    /// A free block of at least `size` bytes, for a request that finds none, out of blocks that are kept: for one that is
-    /// served in steps see [`Self::merge_from`], for a larger one what merging the large ones makes up, first of those that
-    /// nobody asked for.
+    /// A free block of at least `size` bytes, for a request that finds none, out of blocks that are kept.
     #[cold]
     #[inline(never)]
     pub(super) fn merge_for(&mut self, list: ListId, size: usize) -> Option<BlockId> {
@@ -234,6 +236,8 @@ impl State {
         })
     }
 
+    /// The same for a request above [`MOST_STEPPED`]: what merging the list's large blocks makes up, first those of sizes
+    /// that nobody asked for since the last time.
     fn merge_large(&mut self, list: ListId, size: usize) -> Option<BlockId> {
         for unused in [true, false] {
             if !self.quick.holds_large() {

@@ -70,8 +70,8 @@ pub(super) struct State {
     /// Some lease has begun; never while a guard of the lock is held. `attention` is set then.
     pub leasing: bool,
     pub crowd: Crowd,
-    /// The tick when room was last made for others.
-    pub room_made: u64,
+    /// The ticks when room was last made for other small blocks, and for large ones.
+    pub room_made: [u64; 2],
     /// The block that was last handed out right after it was freed, as it lay.
     pub returned: BlockId,
     /// Never there while a guard of the lock is held.
@@ -205,7 +205,7 @@ impl State {
             leases: Arc::default(),
             leasing: false,
             crowd: Crowd::default(),
-            room_made: 0,
+            room_made: [0; 2],
             returned: BlockId::NONE,
             bounce: Bounce::NONE,
             attention: true,

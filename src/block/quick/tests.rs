@@ -226,6 +226,10 @@ fn no_more_blocks_of_a_size_are_kept_than_can_be_merged_soon() {
         }
     }
     assert_eq!(kept, 4096);
+    // Sizes that nobody asks for are to make room.
+    let id = block(&mut arena, 20 * 512);
+    let outcome = quick.keep(&mut arena, LIST, 20 * 512, id);
+    assert_eq!(outcome, Keep::Full);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod blocks;
 mod chosen;
 mod client;
 mod engine;
+mod few_sizes;
 mod guests;
 mod late;
 mod leases;
