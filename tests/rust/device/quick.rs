@@ -247,6 +247,28 @@ fn full_page(device: &DeviceAllocator) -> [usize; 3] {
 }
 
 #[test]
+fn kept_blocks_far_below_a_request_are_merged_before_memory_is_asked_for() {
+    let (driver, device) = by_default(4 * GIB);
+    full_page(&device);
+    let mut at = [0; 8];
+    for _ in 0..5 {
+        at.iter().for_each(|addr| {
+            device.deallocate(*addr);
+        });
+        at = [0; 8].map(|_| device.allocate(256 * KIB - 32, S0).expect("fits"));
+    }
+    let calls = driver.calls("map");
+    // The others keep their pages from moving.
+    at[1..7]
+        .iter()
+        .for_each(|addr| assert!(device.deallocate(*addr)));
+    let got = device.allocate(MIB - 32, S0).expect("fits");
+    assert!(at.contains(&got), "merged, they serve it");
+    assert_eq!(driver.calls("map"), calls);
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
 fn a_larger_block_that_is_kept_is_split_before_all_others_are_merged() {
     let (driver, device) = by_default(4 * GIB);
     let at = full_page(&device);
