@@ -43,7 +43,8 @@ pub struct Limits {
     pub large: usize,
     /// Bytes that a block which is kept has at the most.
     pub largest: usize,
-    /// Requests up to so many bytes, at most [`MOST_STEPPED`], get blocks of few sizes: see [`kept_size`].
+    /// Requests up to so many bytes, at most [`MOST_STEPPED`], get blocks of few sizes: see
+    /// [`kept_size`](crate::size::kept_size).
     pub stepped: usize,
 }
 

@@ -10,7 +10,6 @@ use crate::process::{self, say};
 /// What each runner came to.
 pub struct Summary {
     rows: Vec<Row>,
-    failed: bool,
     /// When the last row was added.
     since: Instant,
 }
@@ -27,7 +26,6 @@ impl Default for Summary {
     fn default() -> Self {
         Self {
             rows: Vec::new(),
-            failed: false,
             since: Instant::now(),
         }
     }
@@ -58,7 +56,6 @@ impl Summary {
 
     /// Adds what a check came to.
     pub fn add(&mut self, name: &str, success: bool, lines: Vec<String>) {
-        self.failed |= !success;
         let now = Instant::now();
         self.rows.push(Row {
             name: name.to_owned(),
@@ -71,14 +68,15 @@ impl Summary {
 
     /// The exit status of the command.
     pub fn code(&self) -> ExitCode {
-        if self.failed {
+        if self.failed().next().is_some() {
             ExitCode::FAILURE
         } else {
             ExitCode::SUCCESS
         }
     }
 
-    /// A line for each runner, with the seconds since the one before and its closing lines below.
+    /// A line for each runner, with the seconds since the one before and its closing lines below;
+    /// the last line is the verdict, naming those that failed.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for row in &self.rows {
@@ -88,7 +86,20 @@ impl Summary {
                 text += &format!("    {line}\n");
             }
         }
+        let all = self.rows.len();
+        let failed: Vec<_> = self.failed().collect();
+        text += &if failed.is_empty() {
+            format!("all {all} ok\n")
+        } else {
+            format!("{} of {all} FAILED: {}\n", failed.len(), failed.join("; "))
+        };
         text
+    }
+
+    /// The names of those that failed.
+    fn failed(&self) -> impl Iterator<Item = &str> {
+        let failed = self.rows.iter().filter(|row| !row.success);
+        failed.map(|row| row.name.as_str())
     }
 }
 
@@ -116,17 +127,18 @@ mod tests {
                 closing,
             )
             .unwrap();
-        assert!(!summary.failed);
+        assert!(summary.text().ends_with("all 1 ok\n"));
         summary
             .run("second", &mut shell("echo result 2; exit 3"), closing)
             .unwrap();
-        assert!(summary.failed);
+        assert_eq!(summary.failed().collect::<Vec<_>>(), ["second"]);
         for (row, seconds) in summary.rows.iter_mut().zip([3, 61]) {
             row.took = Duration::from_secs(seconds);
         }
         assert_eq!(
             summary.text(),
-            "first: ok (3 s)\n    result 1\nsecond: FAILED (61 s)\n    result 2\n"
+            "first: ok (3 s)\n    result 1\nsecond: FAILED (61 s)\n    result 2\n\
+             1 of 2 FAILED: second\n"
         );
     }
 
