@@ -1,72 +1,39 @@
-//! One device's state machine. `state` is pure bookkeeping under the device lock; the other files add
-//! the effects: they call the driver, always with the lock released (except to query an event).
-//! Depends on every module above it in the list of `lib.rs`.
+//! One device's state machine. Depends on every module above it in the list of `lib.rs`.
+//!
+//! Two types, whose methods the folders group: `State` is the bookkeeping under the device's lock, pure; the methods of
+//! [`DeviceAllocator`] add the effects: they call the driver, always with the lock released (except to query an event).
+//! What a folder offers to the others is `pub(in crate::device)`.
+//!
+//! | | what lives there |
+//! |---|---|
+//! | `state`, `transitions`, `segments`, `history`, `damage` | the state, and what happens to a block and a segment |
+//! | `policy` | how much may be held, how large what is obtained is |
+//! | `hot` | requests served from cache, and frees |
+//! | `streams` | when freed memory may be used again, and by which stream |
+//! | `paging` | virtual segments: where memory is mapped, which memory moves |
+//! | `pools` | private pools: captures, checkpoints, sleep |
+//! | `ladder` | what a request climbs that the cache does not serve |
+//! | `views`, `check` | what is said of memory; that all of it is consistent |
 
-mod alias;
-mod allocate;
-mod best_window;
-mod bounce;
 mod check;
-mod check_guests;
-mod check_pages;
-mod checkpoint;
-mod crowd;
 mod damage;
-mod donor;
-mod engine;
-mod events;
-mod explain;
-#[cfg(test)]
-mod failures;
-mod fencing;
-mod free;
-mod fullness;
-mod gather;
-mod gc;
-#[cfg(test)]
-mod graphs;
-mod growth;
-mod guarded;
-mod guest;
 mod history;
 mod hot;
-mod info;
-mod leasing;
-mod mapping;
-mod noted;
-mod order;
-mod page_size;
+mod ladder;
+mod paging;
+mod policy;
 mod pools;
-mod prefetch;
-mod probe;
-mod quick;
-#[cfg(test)]
-mod races;
-mod recall;
-mod reclaim;
-mod report;
-mod returning;
 mod segments;
-mod share;
-mod shared;
-mod sizing;
-mod sleep;
-mod snapshot;
 mod state;
-mod target;
-mod transit;
+mod streams;
+#[cfg(test)]
+mod tests;
 mod transitions;
-mod unmapping;
-mod unread;
-mod virtual_blocks;
-mod window;
+mod views;
 
-pub use checkpoint::{Checkpoint, Restored};
-pub use info::BlockView;
-pub use report::format_size;
-pub use share::PageView;
-pub use snapshot::{BlockInfo, SegmentInfo};
+pub use pools::{Checkpoint, Restored};
 pub use state::BlockHandle;
+pub use views::{BlockInfo, BlockView, PageView, SegmentInfo, format_size};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,7 +46,7 @@ use crate::lease::Leases;
 use crate::primitives::BlockingMutex;
 use crate::signals::Signals;
 use crate::sync::{Mutex, MutexGuard};
-use prefetch::Prefetcher;
+use paging::prefetch::Prefetcher;
 use state::State;
 
 /// The allocator of one device. Thread-safe: one lock around the bookkeeping, released around every

@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use super::bounce::Bounce;
-use super::crowd::Crowd;
-use super::guest::Guests;
-use super::hot::LastFreed;
-use super::probe::Probe;
-use super::target::{Climbing, Needed};
-use super::unread::{MANY, Unread};
 use crate::block::{AddrMap, BlockArena, BlockState, Lookups, QuickLists};
 use crate::config::{ExpandableSegments, Settings};
+use crate::device::hot::bounce::Bounce;
+use crate::device::hot::crowd::Crowd;
+use crate::device::hot::serve::LastFreed;
+use crate::device::hot::unread::{MANY, Unread};
+use crate::device::paging::probe::Probe;
+use crate::device::policy::target::{Climbing, Needed};
+use crate::device::streams::guest::Guests;
 use crate::driver::{EventHandle, StreamToken};
 use crate::history::History;
 use crate::ids::{BlockId, ListId, PoolId, StreamKey};
@@ -53,7 +53,7 @@ pub(super) struct State {
     pub newest: usize,
     /// Blocks are kept, and there are many, so that live ones are marked.
     pub marking: bool,
-    /// Blocks from which on there are many: [`MANY`](super::unread::MANY).
+    /// Blocks from which on there are many: [`MANY`](crate::device::hot::unread::MANY).
     pub many: usize,
     /// Freed blocks that are kept as they are; none while a guard of the lock is held, unless that was taken by
     /// [`Mutex::lock_keeping`]. Their state is `Kept`, their entries are still in the address map, and all

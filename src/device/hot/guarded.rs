@@ -1,0 +1,58 @@
+//! What is late in a device's state is brought up to date when its lock is taken, and what hot paths go by is settled when
+//! it is given back.
+
+use crate::device::state::State;
+use crate::sync::Guarded;
+
+impl Guarded for State {
+    #[inline]
+    fn entered(&mut self) {
+        self.entered_keeping();
+        if !self.quick.is_empty() {
+            self.give_up_quick();
+        }
+    }
+
+    #[inline]
+    fn entered_keeping(&mut self) {
+        self.finish_what_is_late();
+        if self.leasing {
+            self.recall();
+        }
+    }
+
+    #[inline]
+    fn seen(&mut self) {
+        self.traffic.seen();
+    }
+
+    #[inline]
+    fn leaving(&mut self) {
+        let always = self.history.recording
+            || self.settings.max_split_size != usize::MAX
+            || self.settings.base_addr_aligned_size.count_ones() > 1
+            || !self.asleep.is_empty();
+        if always {
+            self.traffic.ask_now();
+        }
+        self.attention = always || self.events_outstanding();
+        self.settle_quick(!always);
+        self.settle_marking();
+    }
+}
+
+impl State {
+    /// Finishes all that is late but what is kept and what is leased.
+    #[inline]
+    pub(super) fn finish_what_is_late(&mut self) {
+        if self.bounce.block.is_some() {
+            self.end_bounce();
+        }
+        if !self.unread.is_empty() {
+            self.read_unread();
+        }
+        if self.last_freed.block.is_some() {
+            self.keep_last_freed();
+        }
+    }
+}

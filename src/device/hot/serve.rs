@@ -1,0 +1,397 @@
+//! The hot path: allocations served from cache and frees, while nothing else goes on.
+//!
+//! A free does not merge the block: it is only noted as the last freed one, and its neighbours' cache
+//! lines are asked for. Whoever takes the lock next finishes it: [`DeviceAllocator`]'s other functions see
+//! it done whatever they do ([`Guarded::entered`]), the next operation here does it itself, unless it is
+//! an allocation that would get the same memory back after the merge: then it takes the block as it lies.
+//! When that happens to the same block again, not even the statistics are touched ([`Bounce`]).
+
+use super::bounce::Bounce;
+use crate::block::{BlockState, NO_USES, Place, prefetch_bucket};
+use crate::config::MAX_BASE_ALIGN;
+use crate::device::DeviceAllocator;
+use crate::device::state::{Request, State};
+use crate::ids::{BlockId, ListId, PoolId, StreamKey};
+use crate::size::{MIN_BLOCK_SIZE, ROUND_LARGE, SMALL_SIZE};
+
+/// The block freed last, as long as it has not returned to its list. It is in no list, its state is
+/// `Pending`, its entry in the address map is still there, and all statistics but those of inactive splits
+/// have counted it as free.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::device) struct LastFreed {
+    /// [`BlockId::NONE`]: none.
+    pub block: BlockId,
+    /// [`Place::NONE`]: not looked for, as most blocks that are kept leave the address map late or never.
+    pub entry: Place,
+}
+
+impl Default for LastFreed {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl LastFreed {
+    pub const NONE: Self = Self {
+        block: BlockId::NONE,
+        entry: Place::NONE,
+    };
+}
+
+/// What a block of so many bytes has beyond those that count, as [`Block::slack`](crate::block::Block::slack).
+#[inline]
+pub(super) fn slack(size: usize, counted: usize) -> u16 {
+    ((size - counted) / MIN_BLOCK_SIZE) as u16
+}
+
+impl DeviceAllocator {
+    /// A block of at least `bytes` for use on `stream`, if one is free now and nothing but an allocation
+    /// is to be done.
+    #[inline]
+    pub(crate) fn allocate_cached(&self, bytes: usize, stream: StreamKey) -> Option<usize> {
+        if self.signals.see().is_crowded() {
+            return self.allocate_leased(bytes, stream);
+        }
+        let Some(mut guard) = self.state.try_lock_as_is().or_else(|| self.wait()) else {
+            return self.allocate_leased(bytes, stream);
+        };
+        let state = &mut *guard;
+        if let Some(addr) = state.bounce.take(bytes, stream) {
+            return Some(addr);
+        }
+        if state.attention && (state.leasing || !state.traffic.pass()) {
+            return None;
+        }
+        if state.bounce.block.is_some() {
+            state.end_bounce();
+        }
+        if state.marking {
+            return self.allocate_among_many(state, bytes, stream);
+        }
+        self.serve_cached::<false>(state, bytes, stream)
+    }
+
+    /// A block that is free now. `MANY`: blocks may be unread.
+    #[inline(always)]
+    pub(super) fn serve_cached<const MANY: bool>(
+        &self,
+        state: &mut State,
+        bytes: usize,
+        stream: StreamKey,
+    ) -> Option<usize> {
+        let counted = state.settings.round_size(bytes, self.pad);
+        let size = state.quick.size_of_block(counted);
+        let small = size <= SMALL_SIZE;
+        let virtual_memory = state.virtual_memory;
+        let list = state
+            .lists
+            .of(PoolId::DEFAULT, stream, small, virtual_memory);
+        let asked = MANY && !state.unread.is_empty();
+        if asked && let Some(addr) = state.take_kept_first(list, size, counted, bytes, small) {
+            state.newest = addr;
+            return Some(addr);
+        }
+        if state.last_freed.block.is_some() {
+            let last = &state.arena[state.last_freed.block];
+            if last.size == size && last.list == list {
+                if state.quick.wants(list, size) {
+                    return Some(state.take_unmerged(small, counted, bytes, stream));
+                }
+                if let Some(addr) = state.take_back(list, counted, bytes, stream) {
+                    return Some(addr);
+                }
+            }
+            state.keep_last_freed();
+        }
+        if state.quick.is_on()
+            && !asked
+            && let Some(addr) = state.take_kept(list, size, counted, bytes)
+        {
+            return Some(addr);
+        }
+        if virtual_memory {
+            return state.serve_virtual(bytes, counted, size, stream, list);
+        }
+        let id = state.lists[list].free.take_best(&mut state.arena, size)?;
+        Some(state.hand_out_part::<false>(id, list, size, 0, bytes))
+    }
+
+    /// Gives the block at `addr` back if nothing but that is to be done; false when it is not a live block
+    /// of this device, or needs more.
+    #[inline]
+    pub(crate) fn deallocate_plain(&self, addr: usize) -> bool {
+        let signals = self.signals.see();
+        if signals.any() {
+            // First of all: where there are many blocks, looking at the flag before costs 15 ns (measured; the line comes later).
+            prefetch_bucket(signals, addr);
+            if signals.is_crowded() {
+                return self.deallocate_leased(addr);
+            }
+        }
+        let Some(mut guard) = self.state.try_lock_as_is().or_else(|| self.wait()) else {
+            return self.deallocate_leased(addr);
+        };
+        let state = &mut *guard;
+        if state.bounce.put(addr) {
+            return true;
+        }
+        if state.bounce.block.is_some() {
+            state.end_bounce();
+        }
+        if state.marking {
+            return self.deallocate_among_many(state, addr);
+        }
+        self.free_plain::<false>(state, addr)
+    }
+
+    /// Gives a block back that is looked at. `MANY`: it may be marked; none is unread.
+    #[inline(always)]
+    pub(super) fn free_plain<const MANY: bool>(&self, state: &mut State, addr: usize) -> bool {
+        let found = if MANY || !state.quick.is_on() {
+            state.live.find(addr, &state.arena)
+        } else {
+            state.find_noted(addr)
+        };
+        let Some((entry, id)) = found else {
+            return false;
+        };
+        let block = &state.arena[id];
+        let plain = block.state == BlockState::Live && block.flags == 0;
+        if !plain || state.history.recording {
+            return false;
+        }
+        if block.uses != NO_USES {
+            return !self.is_exiting() && state.free_later(id, entry);
+        }
+        // Of blocks that are kept, which most are where any is, the neighbours don't matter.
+        if !state.quick.may_keep(block.size) {
+            let (prev, next) = (block.prev, block.next);
+            state.arena.prefetch(prev);
+            state.arena.prefetch(next);
+        }
+        if state.last_freed.block.is_some() {
+            state.keep_last_freed();
+        }
+        if MANY {
+            state.arena.marks.clear(id);
+        }
+        state.note_freed(id);
+        state.last_freed = LastFreed { block: id, entry };
+        true
+    }
+}
+
+impl State {
+    /// Counts a live block that only its own stream used, and that is not marked any more, as free. Only while no history is
+    /// recorded.
+    #[inline(always)]
+    pub(super) fn note_freed(&mut self, id: BlockId) {
+        let (small, size, requested) = self.end_tenancy(id);
+        self.stats.blocks.freed(small, size, requested);
+    }
+
+    /// A live block that only its own stream used is live no more. Returns what of it counted: of the small pool, bytes,
+    /// bytes asked for.
+    #[inline(always)]
+    pub(super) fn end_tenancy(&mut self, id: BlockId) -> (bool, i64, i64) {
+        let block = &mut self.arena[id];
+        debug_assert_eq!((block.state, block.uses), (BlockState::Live, NO_USES));
+        block.state = BlockState::Pending;
+        block.generation = block.generation.wrapping_add(1);
+        let requested = std::mem::take(&mut block.requested) as i64;
+        self.tick += 1;
+        (block.list.is_small(), block.counted() as i64, requested)
+    }
+
+    /// Gives a block back that other streams used, if its events may wait for those of other blocks.
+    #[inline(never)]
+    fn free_later(&mut self, id: BlockId, place: Place) -> bool {
+        if self.leasing || !self.may_defer(self.arena[id].size) {
+            return false;
+        }
+        if self.last_freed.block.is_some() {
+            self.keep_last_freed();
+        }
+        self.take_entry(id, place);
+        self.retire(id, None);
+        self.defer(id);
+        self.attention |= self.events_outstanding();
+        true
+    }
+
+    /// Returns the block freed last to its list.
+    #[inline]
+    pub(super) fn finish_last_free(&mut self) {
+        let LastFreed { block, entry } = std::mem::replace(&mut self.last_freed, LastFreed::NONE);
+        self.take_entry(block, entry);
+        let list = self.arena[block].list;
+        self.return_to_list(block, list);
+    }
+
+    /// Hands the block freed last out again as it lies, if that is where a best fit would lead after it has merged
+    /// with its neighbours. Returns its address.
+    #[inline(never)]
+    fn take_back(
+        &mut self,
+        list: ListId,
+        counted: usize,
+        requested: usize,
+        stream: StreamKey,
+    ) -> Option<usize> {
+        let id = self.last_freed.block;
+        let block = &self.arena[id];
+        debug_assert_eq!(block.list, list);
+        let size = block.size;
+        let (addr, split) = (block.addr, block.is_split());
+        let (prev, next) = (block.prev, block.next);
+        if self.arena.free_size(prev).is_some() {
+            return None;
+        }
+        let (small, virtual_memory) = (list.is_small(), list.is_virtual());
+        let free = &self.lists[list].free;
+        // What merging would have changed in the inactive splits; the allocation takes it back.
+        let (blocks, bytes) = match self.arena.free_size(next) {
+            None => {
+                if free.next_size(size, BlockId::NONE) == Some(size)
+                    || virtual_memory && self.larger_instead(list, size, next).is_some()
+                {
+                    return None;
+                }
+                (i64::from(split), if split { size as i64 } else { 0 })
+            }
+            Some(rest) => {
+                let keeps_rest = small || virtual_memory || rest > SMALL_SIZE;
+                let other = free.next_size(size, next);
+                if !keeps_rest || other.is_some_and(|other| other <= size + rest) {
+                    return None;
+                }
+                let unaligned = size >= ROUND_LARGE && addr % MAX_BASE_ALIGN != 0;
+                let behind = self.arena[next].next;
+                if virtual_memory
+                    && (unaligned || self.larger_instead(list, size + rest, behind).is_some())
+                {
+                    return None;
+                }
+                if prev.is_some() || self.arena[next].next.is_some() {
+                    (0, size as i64)
+                } else {
+                    (-1, -(rest as i64))
+                }
+            }
+        };
+        let (blocks, bytes) = if virtual_memory {
+            (0, 0)
+        } else {
+            (blocks, bytes)
+        };
+        let counters = &mut self.stats.blocks;
+        if !virtual_memory {
+            counters.split_changed_and_back(small, blocks, bytes);
+        }
+        counters.handed_out(small, counted as i64, requested as i64);
+        self.mark(id, addr, small);
+        let block = &mut self.arena[id];
+        block.state = BlockState::Live;
+        block.requested = requested;
+        block.slack = slack(size, counted);
+        let freed = std::mem::replace(&mut self.last_freed, LastFreed::NONE);
+        self.bounce = Bounce::begin(freed, addr, stream, requested, (blocks, bytes));
+        Some(addr)
+    }
+
+    /// Splits what a request needs off a free block that has left its list, and makes it live: `size` bytes, of which
+    /// the last `uncounted` are not the client's. Nothing limits splits, and no history is recorded. Returns its address.
+    #[inline]
+    fn hand_out_part<const VIRTUAL: bool>(
+        &mut self,
+        id: BlockId,
+        list: ListId,
+        size: usize,
+        uncounted: usize,
+        requested: usize,
+    ) -> usize {
+        let block = &mut self.arena[id];
+        let (addr, whole, was_split) = (block.addr, block.size, block.is_split());
+        // Memory of a virtual segment that was not handed out is as old as it was.
+        let since = if VIRTUAL {
+            block.free_since
+        } else {
+            self.tick as u32
+        };
+        block.state = BlockState::Live;
+        block.flags = 0;
+        block.requested = requested;
+        block.slack = slack(uncounted, 0);
+        let (small, rest) = (size <= SMALL_SIZE, whole - size);
+        let least = if small || VIRTUAL {
+            MIN_BLOCK_SIZE
+        } else {
+            SMALL_SIZE + 1
+        };
+        let (size, blocks, bytes) = if rest >= least {
+            let back = self.arena.split_back(id, size);
+            self.arena[back].free_since = since;
+            self.lists[list].free.insert(&mut self.arena, back);
+            if was_split {
+                (size, 0, -(size as i64))
+            } else {
+                (size, 1, rest as i64)
+            }
+        } else if was_split {
+            (whole, -1, -(whole as i64))
+        } else {
+            (whole, 0, 0)
+        };
+        if !VIRTUAL {
+            self.stats.blocks.split_changed(small, blocks, bytes);
+        }
+        let counted = (size - uncounted) as i64;
+        self.stats
+            .blocks
+            .handed_out(small, counted, requested as i64);
+        self.live.insert(addr, id);
+        if VIRTUAL && self.quick.is_on() {
+            self.lookups.set(addr, id);
+        }
+        self.mark(id, addr, small);
+        addr
+    }
+
+    /// A block of a virtual segment; of a fixed one, if there is none.
+    #[inline(never)]
+    pub(super) fn serve_virtual(
+        &mut self,
+        requested: usize,
+        counted: usize,
+        size: usize,
+        stream: StreamKey,
+        list: ListId,
+    ) -> Option<usize> {
+        let size = self.size_to_cut(counted, size);
+        let found = self.best_virtual(list, size);
+        if let Some(found) = found.or_else(|| self.merge_for(list, size)) {
+            self.lists[list].free.remove(&mut self.arena, found);
+            let id = if size < ROUND_LARGE {
+                found
+            } else {
+                self.cut_to_alignment(found, list, size)
+            };
+            let uncounted = size - counted;
+            return Some(self.hand_out_part::<true>(id, list, size, uncounted, requested));
+        }
+        let size = counted;
+        let request = Request {
+            requested,
+            size,
+            stream,
+            pool: PoolId::DEFAULT,
+            list,
+            small: size <= SMALL_SIZE,
+            no_split: false,
+            virtual_memory: true,
+            guest: false,
+        };
+        let id = self.find(&request)?;
+        Some(self.hand_out(id, &request, None))
+    }
+}

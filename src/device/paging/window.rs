@@ -1,0 +1,397 @@
+//! Where in its list's address ranges a request is served by mapping memory: the window that takes the
+//! fewest pages and driver calls. Pure.
+//!
+//! ```text
+//! run      | free A     | unmapped       | free B |   (between blocks that are in use)
+//! windows  |=========>  .                .        |   from A to the right
+//!          |            .         <===============|   from the end of B to the left
+//!          |            |=========>      .        |   in unmapped addresses alone
+//!          |            .     |=========>.        |   the same, with a gap on its left
+//! ```
+//!
+//! Memory moved from elsewhere goes where it leaves unmapped addresses beside it: a block that is freed
+//! there can later grow by the pages that a larger request lacks, instead of being gathered anew.
+
+use super::alias::Reachable;
+use super::best_window::{Best, Purpose, Run, Window, Windows};
+use crate::block::BlockState;
+use crate::device::state::{Request, State};
+use crate::ids::BlockId;
+use crate::size::{ROUND_LARGE, align_up};
+
+/// One block of a run.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    id: BlockId,
+    addr: usize,
+    end: usize,
+    mapped: bool,
+}
+
+impl State {
+    /// The windows for a request that cost least, in ranges with pages of its size if there are any; the lowest of
+    /// equal ones.
+    /// Pages where a mapping was left behind can be used if `waits` for their last use are possible.
+    pub(super) fn find_windows(
+        &self,
+        request: &Request,
+        reachable: &Reachable,
+        waits: bool,
+    ) -> Windows {
+        let mut best = Best::new(self.is_tight(request));
+        let (mut parts, mut sums) = (Vec::new(), Vec::new());
+        for other_pages in [false, true] {
+            let runs = self.runs(request, other_pages, best.worth(), &mut parts);
+            let mut look = |run: &Run, best: &mut Best| {
+                best.run = run.addr;
+                self.collect_run(run.first, &mut parts);
+                self.windows_of(&parts, request, (reachable, waits), &mut sums, best);
+            };
+            // What has the most memory first: hardly any other is worth a look then.
+            let first = runs.iter().min_by_key(|run| (run.least_cost, run.addr));
+            if let Some(first) = first {
+                look(first, &mut best);
+            }
+            for run in &runs {
+                if Some(run.addr) != first.map(|first| first.addr) && best.may_beat(run) {
+                    look(run, &mut best);
+                }
+            }
+            // Ranges with other pages do where no addresses are left.
+            if best.dense.is_some() {
+                break;
+            }
+        }
+        best.windows()
+    }
+
+    /// The runs of free and unmapped addresses that are large enough for a request, by address.
+    fn runs(
+        &self,
+        request: &Request,
+        other_pages: bool,
+        worth: usize,
+        parts: &mut Vec<Part>,
+    ) -> Vec<Run> {
+        let mut runs = Vec::new();
+        let mut done = 0;
+        for (&addr, &id) in &self.lists[request.list].unmapped {
+            if addr < done {
+                continue;
+            }
+            let Some(pages) = self.pages_of(id) else {
+                continue;
+            };
+            if self.suits(pages, request) == other_pages {
+                continue;
+            }
+            self.collect_run(id, parts);
+            let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
+                continue;
+            };
+            done = last.end;
+            // No sum of addresses overflows then, whatever was asked for.
+            if request.size > last.end - first.addr {
+                continue;
+            }
+            let mapped = parts.iter().filter(|part| part.mapped);
+            let mapped: usize = mapped
+                .map(|part| pages.touching(part.addr, part.end).len())
+                .sum();
+            let wanted = request.size.div_ceil(pages.page_size());
+            runs.push(Run {
+                first: first.id,
+                addr: first.addr,
+                least_cost: wanted.saturating_sub(mapped) * worth,
+            });
+        }
+        runs
+    }
+
+    /// The free and unmapped neighbours around a block, left to right.
+    fn collect_run(&self, id: BlockId, run: &mut Vec<Part>) {
+        let usable = |id: BlockId| {
+            let state = self.arena[id].state;
+            matches!(state, BlockState::Free | BlockState::Unmapped)
+        };
+        let mut first = id;
+        while let Some(prev) = self.arena[first].prev.some().filter(|&prev| usable(prev)) {
+            first = prev;
+        }
+        run.clear();
+        let mut next = Some(first);
+        while let Some(id) = next.filter(|&id| usable(id)) {
+            let block = &self.arena[id];
+            run.push(Part {
+                id,
+                addr: block.addr,
+                end: block.end(),
+                mapped: block.state == BlockState::Free,
+            });
+            next = block.next.some();
+        }
+    }
+
+    fn windows_of(
+        &self,
+        run: &[Part],
+        request: &Request,
+        (reachable, waits): (&Reachable, bool),
+        sums: &mut Vec<(usize, usize)>,
+        best: &mut Best,
+    ) {
+        let Some(pages) = run.first().and_then(|part| self.pages_of(part.id)) else {
+            return;
+        };
+        let other_pages = !self.suits(pages, request);
+        let page = pages.page_size();
+        let base = pages.addr_of(0);
+        let page_start = |addr: usize| base + (addr - base) / page * page;
+        let align = self.settings.base_addr_aligned_size;
+        let aligned = |start: usize| {
+            if request.size >= ROUND_LARGE && align != 0 {
+                align_up(start, align) - start + request.size
+            } else {
+                request.size
+            }
+        };
+        let end = run.last().map_or(0, |part| part.end);
+        let completed = self.fences.completed(self.lists[request.list].stream);
+        let calls = |page: usize| match pages.stale(page) {
+            None => 1,
+            Some(stale) if reachable.has(stale.handle) => 0,
+            Some(stale) if stale.tick <= completed => 2,
+            Some(_) if waits => WAIT,
+            Some(_) => FORBIDDEN,
+        };
+        // Pages and calls from the run's first page up to each.
+        let origin = pages.page_of(run[0].addr);
+        let touched = pages.touched();
+        sums.clear();
+        sums.push((0, 0));
+        for part in run {
+            let from = pages.page_of(part.addr.max(pages.addr_of(origin + sums.len() - 1)));
+            let to = pages.touching(part.addr, part.end).end.min(touched);
+            let (mut missing, mut cost) = sums[sums.len() - 1];
+            if part.mapped {
+                sums.resize(sums.len() + to.saturating_sub(from), (missing, cost));
+                continue;
+            }
+            sums.extend((from..to).map(|page| {
+                if !pages.is_mapped(page) {
+                    missing += 1;
+                    cost += calls(page);
+                }
+                (missing, cost)
+            }));
+        }
+        let upto = |page: usize| {
+            let known = (page - origin).min(sums.len() - 1);
+            let (missing, cost) = sums[known];
+            let beyond = page - origin - known;
+            (missing + beyond, cost + beyond)
+        };
+        let mut offer_at = |at: usize, start: usize, purpose: Purpose| {
+            let size = aligned(start);
+            if start + size > end {
+                return;
+            }
+            let range = pages.touching(start, start + size);
+            let (before, after) = (upto(range.start), upto(range.end));
+            let (missing, calls) = (after.0 - before.0, after.1 - before.1);
+            if calls >= FORBIDDEN {
+                return;
+            }
+            let window = Window {
+                first: run[at].id,
+                start,
+                size,
+                pages: missing,
+                calls,
+                apart: purpose == Purpose::Apart,
+                other_pages,
+            };
+            best.offer(window, purpose);
+        };
+        for (at, part) in run.iter().enumerate() {
+            if part.mapped {
+                offer_at(at, part.addr, Purpose::Any);
+                // To the left from its end, into unmapped addresses.
+                if at > 0 && part.end - run[0].addr > request.size {
+                    let start = page_start(part.end - request.size);
+                    let left = run[..at]
+                        .iter()
+                        .rposition(|it| !it.mapped && it.addr <= start && start < it.end);
+                    if let Some(left) = left {
+                        offer_at(left, start, Purpose::Any);
+                    }
+                }
+                continue;
+            }
+            // Where mappings were left behind.
+            let own = pages.touching(part.addr, part.end);
+            for page in own.start..own.end.min(touched) {
+                let begins = page == own.start || pages.stale(page - 1).is_none();
+                if begins && pages.stale(page).is_some() {
+                    offer_at(at, pages.addr_of(page), Purpose::Any);
+                }
+            }
+            let gap = (request.size * 2).max(GAP).next_multiple_of(page);
+            // Memory is moved when the device is full.
+            let spacious = self.device_full && part.end - part.addr >= 2 * gap + request.size;
+            if spacious {
+                offer_at(at, part.addr + gap, Purpose::Apart);
+            }
+            // From a mapped left neighbour on is never worse.
+            if at == 0 || !run[at - 1].mapped {
+                let purpose = if spacious {
+                    Purpose::Dense
+                } else {
+                    Purpose::Any
+                };
+                offer_at(at, part.addr, purpose);
+            }
+        }
+    }
+
+    /// Takes a window out of circulation as one busy block. Its pages can then be changed with the lock
+    /// released. Ends with [`Self::settle`].
+    pub(super) fn occupy_window(&mut self, window: &Window) -> BlockId {
+        let mut first = window.first;
+        let offset = window.start - self.arena[first].addr;
+        let unmapped = self.arena[first].state == BlockState::Unmapped;
+        self.occupy(first);
+        if offset > 0 && unmapped {
+            // What is left of the window stays unmapped.
+            let left = self.split_front(first, offset);
+            self.arena[left].state = BlockState::Busy;
+            self.busy += 1;
+            self.settle(left);
+        }
+        // Memory that is mapped now counts as freed when the youngest part was.
+        let mut latest = (!unmapped).then_some(self.arena[first].free_since);
+        while self.arena[first].size < window.size {
+            let next = self.arena[first].next;
+            if self.arena[next].state == BlockState::Free {
+                let since = self.arena[next].free_since;
+                latest = Some(latest.map_or(since, |latest| self.later(latest, since)));
+            }
+            self.occupy(next);
+            self.arena.merge_right(first, next);
+            self.busy -= 1;
+        }
+        self.arena[first].free_since = latest.unwrap_or(0);
+        // Cut an unmapped end back to the pages needed.
+        let (addr, whole) = (self.arena[first].addr, self.arena[first].size);
+        let (end, tail_unmapped) = self.pages_of(first).map_or((addr + whole, false), |pages| {
+            let end = pages.addr_of(pages.touching(addr, addr + window.size).end);
+            let last = pages.page_of(addr + whole - 1);
+            (end, end < addr + whole && !pages.is_mapped(last))
+        });
+        if tail_unmapped {
+            let busy = self.split_front(first, end - addr);
+            self.arena[busy].state = BlockState::Busy;
+            self.arena[busy].free_since = self.arena[first].free_since;
+            self.busy += 1;
+            self.settle(first);
+            first = busy;
+        }
+        first
+    }
+}
+
+/// What a wait counts for, in driver calls.
+pub(super) const WAIT: usize = 16;
+/// More than any window's calls.
+const FORBIDDEN: usize = 1 << 40;
+/// The least gap left of moved memory, bytes.
+const GAP: usize = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::Settings;
+    use crate::device::DeviceAllocator;
+    use crate::driver::fake::FakeDriver;
+    use crate::ids::{DeviceId, PoolId, StreamKey};
+
+    const MIB: usize = 1 << 20;
+    const S0: StreamKey = StreamKey(0);
+    const S1: StreamKey = StreamKey(1);
+
+    #[test]
+    fn moved_memory_leaves_gaps_unless_every_page_counts() {
+        let driver = Arc::new(FakeDriver::new(512 * MIB));
+        let settings = Settings::parse("expandable_segments:True").expect("valid");
+        let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
+        let idle = device.allocate(300 * MIB, S0).expect("fits");
+        device.allocate(16 * MIB - 4096, S1).expect("fits");
+        assert!(device.deallocate(idle));
+        let mut state = device.state.lock();
+        state.device_full = true;
+        let request = state.request(16 * MIB - 4096, 32, S1, PoolId::DEFAULT);
+        let moved = |state: &State| {
+            let windows = state.find_windows(&request, &Reachable::default(), true);
+            windows.moved.expect("addresses are left").apart
+        };
+        assert!(moved(&state));
+        state.most_full = state.reserved();
+        assert!(!moved(&state));
+    }
+
+    /// The best windows of all runs, each of them looked at.
+    fn best_of_all(state: &State, request: &Request, reachable: &Reachable) -> Windows {
+        let mut best = Best::new(state.is_tight(request));
+        let (mut parts, mut sums) = (Vec::new(), Vec::new());
+        for other_pages in (0..2).map(|turn| turn == 1) {
+            for run in state.runs(request, other_pages, best.worth(), &mut parts) {
+                best.run = run.addr;
+                state.collect_run(run.first, &mut parts);
+                state.windows_of(&parts, request, (reachable, true), &mut sums, &mut best);
+            }
+            if best.dense.is_some() {
+                break;
+            }
+        }
+        best.windows()
+    }
+
+    proptest! {
+        #[test]
+        fn runs_that_are_not_looked_at_have_no_better_window(
+            ops in prop::collection::vec((any::<bool>(), 1usize..60, 0usize..2, any::<usize>()), 20..120),
+            sizes in prop::collection::vec(1usize..200, 1..8), full in any::<bool>(), tight in any::<bool>()
+        ) {
+            let driver = Arc::new(FakeDriver::new(512 * MIB));
+            let mut settings = Settings::parse("expandable_segments:True").expect("valid");
+            settings.segment_size = 2 * MIB;
+            let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
+            let mut live = Vec::new();
+            for (frees, size, stream, at) in ops {
+                if frees && !live.is_empty() {
+                    let addr = live.swap_remove(at % live.len());
+                    prop_assert!(device.deallocate(addr));
+                } else if let Ok(addr) = device.allocate(size * MIB - 4096, StreamKey(stream)) {
+                    live.push(addr);
+                }
+            }
+            let mut state = device.state.lock();
+            state.device_full = full;
+            if tight {
+                state.most_full = state.reserved();
+            }
+            for size in sizes {
+                let request = state.request(size * MIB, 32, StreamKey(size % 2), PoolId::DEFAULT);
+                let reachable = state.reachable(&request);
+                let found = state.find_windows(&request, &reachable, true);
+                let expected = best_of_all(&state, &request, &reachable);
+                prop_assert_eq!(found.dense, expected.dense);
+                prop_assert_eq!(found.moved, expected.moved);
+            }
+        }
+    }
+}

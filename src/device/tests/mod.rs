@@ -1,0 +1,5 @@
+//! Tests that need what only this module sees: failures half way, other threads while the lock is released, graphs.
+
+mod failures;
+mod graphs;
+pub(super) mod races;
