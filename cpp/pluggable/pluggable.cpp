@@ -4,8 +4,8 @@
 #include <cstring>
 #include <typeinfo>
 
-#include "../torch_npu/npu_allocator.h"
-#include "../torch_npu/wheel.h"
+#include "../torch_npu/allocator/npu_allocator.h"
+#include "../torch_npu/wheel/wheel.h"
 #include "rust/cxx.h"
 
 namespace npualloc::torch_npu_plugin {

@@ -1,5 +1,5 @@
 // What a torch_npu source tree has and the stock wheel keeps to itself. The plug-in finds its way
-// around (wheel.cpp), a fork calls its own functions (fork/host.cpp).
+// around (wheel/wheel.cpp), a fork calls its own functions (fork/host.cpp).
 #pragma once
 
 #include <cstdint>

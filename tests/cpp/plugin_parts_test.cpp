@@ -4,8 +4,8 @@
 
 #include <fstream>
 
-#include "../../cpp/torch_npu/got_hook.h"
-#include "../../cpp/torch_npu/soc.h"
+#include "../../cpp/torch_npu/driver/soc.h"
+#include "../../cpp/torch_npu/wheel/got_hook.h"
 
 namespace {
 

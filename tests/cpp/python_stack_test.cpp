@@ -1,7 +1,5 @@
 // The interpreter's lock around a wait, with an interpreter of this file's own, which the library
 // finds by name.
-#include "../../cpp/torch_npu/python_stack.h"
-
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -10,6 +8,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <thread>
+
+#include "../../cpp/torch_npu/python/stack.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // Blocks by handle, for graph engines: a handle is the one of npualloc::BlockView.
 #include <algorithm>
 
-#include "../npu_allocator.h"
+#include "../allocator/npu_allocator.h"
 #include "torch_npu/csrc/core/npu/NPUBlockHandle.h"
 
 namespace c10_npu::NPUCachingAllocator {

@@ -4,7 +4,7 @@
 #include <iomanip>
 #include <sstream>
 
-#include "../npu_allocator.h"
+#include "../allocator/npu_allocator.h"
 #include "torch_npu/csrc/core/npu/NPUAllocatorConfig.h"
 #include "torch_npu/csrc/core/npu/interface/AclInterface.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "../reports.h"
+#include "../reports/reports.h"
 #include "torch_npu/csrc/core/npu/NPUAllocatorConfig.h"
 #include "torch_npu/csrc/core/npu/NPURecovery.h"
 #include "torch_npu/csrc/core/npu/NPUWorkspaceAllocator.h"

@@ -1,7 +1,7 @@
 // The allocator pointer and the registrations, as torch_npu's other files expect them at start.
 #include <cstdlib>
 
-#include "../npu_allocator.h"
+#include "../allocator/npu_allocator.h"
 
 namespace c10_npu::NPUCachingAllocator {
 

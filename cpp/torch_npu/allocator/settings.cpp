@@ -1,0 +1,66 @@
+#include "settings.h"
+
+#include <cstdlib>
+
+#include "../host.h"
+#include "npu_allocator.h"
+#include "rust/cxx.h"
+
+namespace npualloc::torch_npu_plugin {
+
+namespace {
+
+constexpr int kLogInfo = 20;
+
+// Whether a variable of torch_npu's has a number other than 0.
+bool is_set(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text != nullptr && std::strtol(text, nullptr, 10) != 0;
+}
+
+}  // namespace
+
+void NpuAllocator::apply_settings(const std::string& settings) {
+  const std::lock_guard<std::mutex> lock(init_mutex_);
+  check(core().apply_any_settings(rust::Str(settings.data(), settings.size())));
+  if (host::log_wanted(kLogInfo)) host::log(kLogInfo, "npualloc: settings: " + settings);
+  if (core().device_count() == 0) early_settings_.push_back(settings);
+}
+
+const std::string& environment_config() {
+  static const std::string first_seen = [] {
+    const char* npu = std::getenv("PYTORCH_NPU_ALLOC_CONF");
+    const char* generic = std::getenv("PYTORCH_ALLOC_CONF");
+    const char* text = npu != nullptr ? npu : generic;
+    return std::string(text != nullptr ? text : "");
+  }();
+  return first_seen;
+}
+
+std::string environment_debug() {
+  const char* words = std::getenv("NPUALLOC_DEBUG");
+  return words != nullptr ? words : "";
+}
+
+bool warnings_are_off() {
+  static const bool off = is_set("TORCH_NPU_WARNING_DISABLE");
+  return off;
+}
+
+bool queue_for_each_stream() {
+  static const bool wanted = is_set("PER_STREAM_QUEUE");
+  return wanted;
+}
+
+bool force_uncached() {
+  static const bool uncached = [] {
+    const char* text = std::getenv("PYTORCH_NO_NPU_MEMORY_CACHING");
+    const long value = text == nullptr ? 0 : std::strtol(text, nullptr, 10);
+    TORCH_CHECK(value == 0 || value == 1, "PYTORCH_NO_NPU_MEMORY_CACHING should be 0 or 1.",
+                PTA_ERROR(ErrCode::VALUE));
+    return value == 1;
+  }();
+  return uncached;
+}
+
+}  // namespace npualloc::torch_npu_plugin

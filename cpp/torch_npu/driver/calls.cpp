@@ -1,0 +1,83 @@
+#include "calls.h"
+
+#include <atomic>
+#include <utility>
+
+namespace npualloc::torch_npu_plugin {
+
+namespace {
+
+thread_local std::exception_ptr kept_exception;
+thread_local bool check_error_enabled = true;
+
+// The primary context of a device.
+acl::Context primary_context(std::int32_t device) {
+  constexpr std::size_t kMaxDevices = 64;
+  static std::atomic<acl::Context> contexts[kMaxDevices]{};
+  const auto slot = static_cast<std::size_t>(device);
+  acl::Context context =
+      slot < kMaxDevices ? contexts[slot].load(std::memory_order_acquire) : nullptr;
+  if (context == nullptr) {
+    NPU_CHECK_ERROR(api().set_device(device), "aclrtSetDevice");
+    NPU_CHECK_ERROR(api().get_current_context(&context), "aclrtGetCurrentContext");
+    if (slot < kMaxDevices) contexts[slot].store(context, std::memory_order_release);
+  }
+  return context;
+}
+
+}  // namespace
+
+bool runtime_is_up() { return c10_npu::NpuSysCtrl::GetInstance().GetInitFlag(); }
+
+void keep_exception(std::exception_ptr thrown) noexcept { kept_exception = std::move(thrown); }
+
+std::exception_ptr take_foreign() { return std::exchange(kept_exception, nullptr); }
+
+bool is_error_checked() noexcept { return check_error_enabled; }
+
+CheckErrorScope::CheckErrorScope(bool check_error)
+    : previous_(std::exchange(check_error_enabled, check_error)) {}
+
+CheckErrorScope::~CheckErrorScope() { check_error_enabled = previous_; }
+
+DeviceScope::DeviceScope(std::int32_t device) {
+  NPU_CHECK_ERROR(c10_npu::GetDevice(&previous_));
+  changed_ = previous_ != device;
+  if (changed_) NPU_CHECK_ERROR(c10_npu::SetDevice(index(device)));
+}
+
+DeviceScope::~DeviceScope() {
+  if (!changed_) return;
+  try {
+    (void)c10_npu::MaybeSetDevice(index(previous_));
+  } catch (...) {
+  }
+}
+
+ContextScope::ContextScope(std::int32_t device) {
+  had_context_ = api().get_current_context(&previous_) == acl::kSuccess;
+  NPU_CHECK_ERROR(c10_npu::GetDevice(&previous_device_));
+  const acl::Context wanted = primary_context(device);
+  if (had_context_ && wanted == previous_) return;
+  NPU_CHECK_ERROR(api().set_current_context(wanted), "aclrtSetCurrentContext");
+  changed_ = had_context_;
+  try {
+    NPU_CHECK_ERROR(c10_npu::SetDevice(index(device)));
+  } catch (...) {
+    restore();
+    throw;
+  }
+}
+
+void ContextScope::restore() noexcept {
+  if (!changed_) return;
+  // Changing the context changes the device behind torch_npu's back; tell it. A failure here
+  // would come back at the thread's next call anyway.
+  (void)api().set_current_context(previous_);
+  try {
+    (void)c10_npu::SetDevice(index(previous_device_));
+  } catch (...) {
+  }
+}
+
+}  // namespace npualloc::torch_npu_plugin

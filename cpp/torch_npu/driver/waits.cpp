@@ -1,0 +1,155 @@
+// Events, waits and captures: all that goes by the order of streams.
+#include <memory>
+#include <optional>
+
+#include "../allocator/recording.h"
+#include "../allocator/settings.h"
+#include "calls.h"
+#include "stream_names.h"
+
+namespace npualloc::torch_npu_plugin {
+
+namespace {
+
+// torch_npu makes the runtime's event when it is recorded first, so what it is for can be said
+// until then: fences are events that streams can wait for.
+class Event {
+ public:
+  c10_npu::NPUEvent* operator->() { return event_.get(); }
+  c10_npu::NPUEvent& as_fence() {
+    if (!is_fence_) event_ = std::make_unique<c10_npu::NPUEvent>(ACL_EVENT_SYNC);
+    is_fence_ = true;
+    return *event_;
+  }
+
+ private:
+  std::unique_ptr<c10_npu::NPUEvent> event_ =
+      std::make_unique<c10_npu::NPUEvent>(ACL_EVENT_CAPTURE_STREAM_PROGRESS);
+  bool is_fence_ = false;
+};
+
+Event& event_of(std::uintptr_t event) { return *reinterpret_cast<Event*>(event); }
+
+std::int32_t synchronize_device_fn(void*, std::int32_t device) {
+  return while_up([&] {
+    const DeviceScope scope(device);
+    const recording::OwnWait own;
+    c10_npu::npuSynchronizeDevice(is_error_checked());
+    return acl::kSuccess;
+  });
+}
+
+std::int32_t event_create_fn(void*, std::int32_t, std::uintptr_t* event) {
+  return guarded([&] {
+    *event = reinterpret_cast<std::uintptr_t>(new Event);
+    return acl::kSuccess;
+  });
+}
+
+std::int32_t event_destroy_fn(void*, std::uintptr_t event) {
+  return guarded([&] {
+    delete &event_of(event);
+    return acl::kSuccess;
+  });
+}
+
+c10_npu::NPUStream stream_of(StreamToken token) {
+  const c10::Device device(c10::DeviceType::PrivateUse1, index(token.device));
+  const c10::Stream stream(c10::Stream::UNSAFE, device, token.id);
+  return c10_npu::NPUStream(c10_npu::NPUStream::UNCHECKED, stream);
+}
+
+// Goes through torch_npu's task queue, behind the kernels it must follow.
+std::int32_t event_record_fn(void*, std::uintptr_t event, StreamToken stream) {
+  return while_up([&] {
+    const ContextScope scope(stream.device);
+    event_of(event)->record(stream_of(stream));
+    return acl::kSuccess;
+  });
+}
+
+// Streams that torch_npu did not make have no names here; for those the core waits for the device.
+std::int32_t event_record_fence_fn(void*, std::int32_t device, std::uintptr_t event,
+                                   std::uintptr_t stream) {
+  return while_up([&] {
+    const ContextScope scope(device);
+    const auto named = stream_names().find(index(device), stream);
+    if (!named.has_value()) return acl::kUnsupported;
+    event_of(event).as_fence().record(*named);
+    return acl::kSuccess;
+  });
+}
+
+// Goes through the task queue too, so that it comes before the kernels that are submitted next.
+std::int32_t stream_wait_fn(void*, std::int32_t device, std::uintptr_t stream,
+                            std::uintptr_t event) {
+  return while_up([&] {
+    const ContextScope scope(device);
+    const auto named = stream_names().find(index(device), stream);
+    if (!named.has_value()) return acl::kUnsupported;
+    std::optional<python::Released> released;
+    if (queue_for_each_stream()) released.emplace();
+    event_of(event)->block(*named);
+    return acl::kSuccess;
+  });
+}
+
+std::int32_t event_query_fn(void*, std::uintptr_t event, std::int32_t* completed) {
+  return guarded([&] {
+    *completed = !runtime_is_up() || event_of(event)->query();
+    return acl::kSuccess;
+  });
+}
+
+std::int32_t event_synchronize_fn(void*, std::uintptr_t event) {
+  return while_up([&] {
+    // A queue's thread may need the interpreter's lock before it comes to the event: CANN compiles
+    // operators of the old path in Python. torch_npu lets it go for such waits of its own, too.
+    const python::Released released;
+    try {
+      event_of(event)->synchronize();
+    } catch (const c10::Error& error) {
+      // A device that was stopped completes nothing; what it did is over all the same.
+      if (is_error_checked()) throw;
+      TORCH_WARN("npualloc: waiting for an event failed: ", error.what_without_backtrace());
+    }
+    return acl::kSuccess;
+  });
+}
+
+// Asked with the device lock held: everything here only reads.
+template <typename Find>
+std::int32_t is_captured(Find find, std::int32_t* capturing) {
+  *capturing = 0;
+  return guarded([&] {
+    const c10_npu::NPUStream stream = find();
+    *capturing =
+        c10_npu::captureStatusMayInitCtx(stream.stream(false)) != c10_npu::CaptureStatus::None;
+    return acl::kSuccess;
+  });
+}
+
+std::int32_t is_capturing_fn(void*, std::int32_t device, std::int32_t* capturing) {
+  return is_captured([&] { return c10_npu::getCurrentNPUStream(index(device)); }, capturing);
+}
+
+std::int32_t is_stream_capturing_fn(void*, StreamToken token, std::int32_t* capturing) {
+  return is_captured([&] { return stream_of(token); }, capturing);
+}
+
+}  // namespace
+
+void add_wait_functions(DriverTable& table) {
+  table.synchronize_device = &synchronize_device_fn;
+  table.event_create = &event_create_fn;
+  table.event_destroy = &event_destroy_fn;
+  table.event_record = &event_record_fn;
+  table.event_record_fence = &event_record_fence_fn;
+  if (api().stream_wait_event != nullptr) table.stream_wait = &stream_wait_fn;
+  table.event_query = &event_query_fn;
+  table.event_synchronize = &event_synchronize_fn;
+  table.is_capturing = &is_capturing_fn;
+  table.is_stream_capturing = &is_stream_capturing_fn;
+}
+
+}  // namespace npualloc::torch_npu_plugin
