@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ascendcl::Config;
-use npualloc::config::{Settings, SkippedRungs};
+use npualloc::config::{DefaultEngine, Settings, SkippedRungs};
 use npualloc_replay::replay::{Outcome, Setup, replay};
 use npualloc_replay::search::min_capacity;
 use npualloc_replay::trace::Trace;
@@ -38,6 +38,8 @@ fn run(conf: &str, factors: &str, paths: &[String]) -> Result<(), Box<dyn std::e
         .map(str::parse)
         .collect::<Result<Vec<f64>, _>>()?;
     let mut settings = Settings::parse(conf)?;
+    // As behind the bridge.
+    settings.default_engine = DefaultEngine::Probe;
     settings.skipped_rungs = SkippedRungs::from_environment(|name| std::env::var(name).ok())?;
     for path in paths {
         let trace = Trace::read(Path::new(path))?;
