@@ -260,6 +260,11 @@ impl QuickLists {
         way.is_some_and(|way| set.asked[way] >= LEAST_ASKED)
     }
 
+    /// Whether as many blocks of both kinds are kept as may be.
+    pub fn is_full(&self) -> bool {
+        self.len >= MOST_KEPT
+    }
+
     /// Keeps a freed block, which is in no index, if it may be.
     #[inline]
     pub fn keep(
@@ -271,6 +276,7 @@ impl QuickLists {
     ) -> Keep {
         let key = key_of(list, size, self.size_bits);
         let at = set_of(key);
+        let full = self.is_full();
         let set = &mut self.sets[at];
         let Some(way) = set.way_of(key) else {
             return Keep::Unwanted;
@@ -279,7 +285,7 @@ impl QuickLists {
             return Keep::Unwanted;
         }
         let kind = kind_of(size);
-        if self.bytes[kind] + size > self.most[kind] || self.len >= MOST_KEPT {
+        if self.bytes[kind] + size > self.most[kind] || full {
             return Keep::Full;
         }
         let kept = &mut arena[block];

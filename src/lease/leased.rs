@@ -76,10 +76,9 @@ impl Lease {
         let small = size <= SMALL_SIZE;
         let mut units = units_of(size)?;
         if !sizes.has(units) {
-            // The next larger one does as well.
             let larger = kept_size(size + MIN_BLOCK_SIZE);
             let same_list = (larger <= SMALL_SIZE) == small;
-            if !terms.steps || larger > MOST_STEPPED || !same_list {
+            if !terms.larger || larger > MOST_STEPPED || !same_list {
                 return None;
             }
             units = units_of(larger).filter(|units| sizes.has(*units))?;

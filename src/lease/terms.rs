@@ -13,6 +13,8 @@ pub struct Terms {
     pub pad: usize,
     /// Blocks are of few sizes: see [`kept_size`].
     pub steps: bool,
+    /// A block of the next larger of these sizes does as well.
+    pub larger: bool,
     /// The stream's lists: of small requests, of large ones.
     pub lists: [ListId; 2],
     /// Bytes up to which free blocks are its own: of up to [`MOST_STEPPED`](crate::size::MOST_STEPPED), larger.

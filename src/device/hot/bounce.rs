@@ -4,9 +4,10 @@ use super::serve::LastFreed;
 use crate::block::Place;
 use crate::device::state::State;
 use crate::ids::{BlockId, StreamKey};
+use crate::size::MOST_BYTES;
 
-/// Stands for no address: none is odd.
-const NOWHERE: usize = 1;
+/// Stands for no request: none has so many bytes, see [`MOST_BYTES`].
+const NO_REQUEST: usize = usize::MAX;
 
 /// A block that was handed out again as it lay after its free, as long as it was the only one that anything
 /// happened to since. Then the reasons for which it may be taken still hold, and that it came and went can
@@ -20,9 +21,7 @@ pub(in crate::device) struct Bounce {
     pub block: BlockId,
     /// Frees since.
     frees: u32,
-    /// Its address while the client has it.
-    out_addr: usize,
-    /// Bytes to be asked for, while the client does not have it.
+    /// Bytes to be asked for; 0 while the client has it.
     in_bytes: usize,
     addr: usize,
     stream: StreamKey,
@@ -37,12 +36,11 @@ impl Bounce {
     pub const NONE: Self = Self {
         block: BlockId::NONE,
         entry: Place::NONE,
-        addr: NOWHERE,
+        addr: 0,
         stream: StreamKey(0),
         requested: 0,
         split: (0, 0),
-        out_addr: NOWHERE,
-        in_bytes: 0,
+        in_bytes: NO_REQUEST,
         frees: 0,
     };
 
@@ -62,7 +60,6 @@ impl Bounce {
             stream,
             requested,
             split,
-            out_addr: addr,
             in_bytes: 0,
             frees: 0,
         }
@@ -71,21 +68,20 @@ impl Bounce {
     /// Hands the block out again, if it is there and the request is the same as before. `bytes` is not 0.
     #[inline]
     pub fn take(&mut self, bytes: usize, stream: StreamKey) -> Option<usize> {
+        debug_assert!(bytes <= MOST_BYTES);
         if bytes != self.in_bytes || stream != self.stream {
             return None;
         }
         self.in_bytes = 0;
-        self.out_addr = self.addr;
         Some(self.addr)
     }
 
     /// Takes the block back, if that is the one at `addr` and the client has it.
     #[inline]
     pub fn put(&mut self, addr: usize) -> bool {
-        if addr != self.out_addr || self.frees == u32::MAX {
+        if addr != self.addr || self.in_bytes != 0 || self.frees == u32::MAX {
             return false;
         }
-        self.out_addr = NOWHERE;
         self.in_bytes = self.requested;
         self.frees += 1;
         true

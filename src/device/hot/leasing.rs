@@ -124,6 +124,9 @@ impl State {
             self.end_crowd();
             return;
         }
+        // What is handed out stays below the peaks.
+        let steps = self.quick.has_steps() && self.affords_steps_up_to_peaks(1);
+        let larger = steps && self.affords_steps_up_to_peaks(2);
         let virtual_memory = self.virtual_memory;
         let mut list = |small| {
             self.lists
@@ -132,7 +135,8 @@ impl State {
         let terms = Terms {
             stream,
             pad,
-            steps: self.quick.has_steps(),
+            steps,
+            larger,
             lists: [list(true), list(false)],
             most: self.quick.most(),
         };

@@ -98,12 +98,32 @@ impl State {
         counted
     }
 
+    /// The same after a block was handed out that was there. `more`: it has more than what counts, though it may have been cut
+    /// for a request that it fits.
+    #[inline(always)]
+    pub(super) fn mind_steps(&mut self, more: bool) {
+        if more && !self.affords_steps() {
+            self.quick.end_steps();
+        }
+    }
+
     /// Whether all that blocks have beyond what counts would be next to nothing beside the memory there is.
     fn affords_steps(&self) -> bool {
         let [_, small_bytes] = self.stats.blocks.active(0);
         let [large_blocks, _] = self.stats.blocks.active(1);
-        let small = small_bytes as usize / STEPS;
-        let large = large_blocks as usize * kept_step(MOST_STEPPED);
+        self.affords_steps_of(small_bytes as usize, large_blocks as usize)
+    }
+
+    /// The same where nobody asks before the peaks move, and blocks have up to so many steps beyond what counts.
+    pub(super) fn affords_steps_up_to_peaks(&self, steps: usize) -> bool {
+        let [[[_, small_bytes], _], ..] = self.stats.blocks.active_parts(true);
+        let [_, [[_, large_blocks], _], _] = self.stats.blocks.active_parts(false);
+        self.affords_steps_of(steps * small_bytes as usize, steps * large_blocks as usize)
+    }
+
+    fn affords_steps_of(&self, small_bytes: usize, large_blocks: usize) -> bool {
+        let small = small_bytes / STEPS;
+        let large = large_blocks * kept_step(MOST_STEPPED);
         // Large ones have none where virtual segments were asked for.
         let (beyond, share) = match self.settings.expandable_segments {
             ExpandableSegments::Default => (small + large, STEPS_SHARE),
@@ -163,11 +183,12 @@ impl State {
         block.state = BlockState::Live;
         block.requested = requested;
         block.slack = slack(block.size, counted);
-        let addr = block.addr;
+        let (addr, steps) = (block.addr, block.slack != 0);
         self.mark(id, addr, small);
         self.stats
             .blocks
             .handed_out(small, counted as i64, requested as i64);
+        self.mind_steps(steps);
         addr
     }
 
@@ -188,7 +209,12 @@ impl State {
         let (list, size) = (block.list, block.size);
         let outcome = self.quick.keep(&mut self.arena, list, size, id);
         if outcome == Keep::Full {
-            self.make_room(size > MOST_STEPPED);
+            let large = size > MOST_STEPPED;
+            self.make_room(large);
+            if self.quick.is_full() {
+                // Those of the other kind may be in the way.
+                self.make_room(!large);
+            }
         }
         outcome == Keep::Kept
     }

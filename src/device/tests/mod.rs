@@ -2,4 +2,5 @@
 
 mod failures;
 mod graphs;
+mod kept;
 pub(super) mod races;

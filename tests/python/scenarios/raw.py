@@ -52,6 +52,9 @@ def unknown_pointers():
     }
     delete(address)
     errors["twice"] = caught_unchanged(delete, address)
+    for _ in range(3):
+        delete(torch.npu.caching_allocator_alloc(4096))
+    errors["after one came and went"] = caught_unchanged(delete, 1)
     return {"errors": errors, "kept": tensor.nbytes, "stats": stats()}
 
 
