@@ -57,8 +57,8 @@ fn what_kept_blocks_have_beyond_what_counts_stays_below_its_bound() {
 
 #[test]
 fn what_leased_blocks_have_beyond_what_counts_stays_below_its_bound() {
-    // Twice a step of each of 700 blocks is more than the bound of 8 GiB, not of 64 GiB.
-    for (capacity, larger) in [(8 * GIB, false), (64 * GIB, true)] {
+    // A step of each of 700 blocks is more than the bound of 8 GiB, two steps are more than that of 12 GiB.
+    for (capacity, larger) in [(8 * GIB, false), (12 * GIB, false), (64 * GIB, true)] {
         let (_driver, device) = device(capacity, "");
         allocate(&device, GIB);
         let warm: Vec<_> = (0..700)
