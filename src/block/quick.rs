@@ -46,6 +46,8 @@ pub struct Limits {
     /// Requests up to so many bytes, at most [`MOST_STEPPED`], get blocks of few sizes: see
     /// [`kept_size`](crate::size::kept_size).
     pub stepped: usize,
+    /// Bytes that such blocks may have beyond what counts from now on, before [`QuickLists::spend`] says so.
+    pub beyond: usize,
 }
 
 /// See the module's text.
@@ -64,6 +66,8 @@ pub struct QuickLists {
     largest: usize,
     /// See [`Limits::stepped`].
     stepped: usize,
+    /// What is left of [`Limits::beyond`], in units of [`MIN_BLOCK_SIZE`]; below 0: nothing.
+    beyond: i64,
     /// Units of 512 bytes have so many bits in sizes that are kept.
     size_bits: u32,
 }
@@ -78,6 +82,7 @@ impl Default for QuickLists {
             most: [0; 2],
             largest: 0,
             stepped: 0,
+            beyond: i64::MAX,
             size_bits: SIZE_BITS,
         }
     }
@@ -143,7 +148,13 @@ impl QuickLists {
     /// So much is kept from now on. Blocks that are kept already stay.
     pub fn limit(&mut self, limits: Limits) {
         self.most = [limits.small, limits.large];
-        (self.largest, self.stepped) = (limits.largest, limits.stepped);
+        self.largest = limits.largest;
+        if limits.stepped == 0 {
+            self.end_steps();
+        } else {
+            self.stepped = limits.stepped;
+            self.allow_steps(limits.beyond);
+        }
         self.size_bits = if limits.large > 0 {
             SIZE_BITS
         } else {
@@ -191,7 +202,22 @@ impl QuickLists {
 
     /// Requests get blocks of their own sizes, until limits are set again.
     pub fn end_steps(&mut self) {
-        self.stepped = 0;
+        (self.stepped, self.beyond) = (0, i64::MAX);
+    }
+
+    /// See [`Limits::beyond`].
+    #[inline]
+    pub fn allow_steps(&mut self, beyond: usize) {
+        // It is asked after the block that takes too much.
+        let beyond = beyond as i64 - kept_step(MOST_STEPPED) as i64;
+        self.beyond = beyond / MIN_BLOCK_SIZE as i64;
+    }
+
+    /// Notes that a block which was kept has so many units beyond what counts. Whether that is more than it may be.
+    #[inline(always)]
+    pub fn spend(&mut self, units: u16) -> bool {
+        self.beyond -= i64::from(units);
+        self.beyond < 0
     }
 
     /// Whether requests up to [`MOST_STEPPED`] get blocks of few sizes.

@@ -67,61 +67,81 @@ impl State {
         let held = self.reserved();
         let at_leisure = held < self.most_there_is() * 3 / 4;
         let large = held / if at_leisure { SHARE_AT_LEISURE } else { SHARE };
+        let left = self.left_beyond();
         Limits {
             small: held / SMALL_SHARE,
             large,
             largest: (large / LARGEST_SHARE).max(LEAST_LARGEST),
-            stepped: if self.affords_steps() {
-                MOST_STEPPED
-            } else {
-                0
-            },
+            stepped: if left.is_some() { MOST_STEPPED } else { 0 },
+            beyond: left.unwrap_or(0),
         }
     }
 
     fn limits_where_asked(&self) -> Limits {
+        let left = self.left_beyond();
         Limits {
             small: self.most_there_is() / ASKED_SHARE,
             large: 0,
             largest: SMALL_SIZE,
-            stepped: if self.affords_steps() { SMALL_SIZE } else { 0 },
+            stepped: if left.is_some() { SMALL_SIZE } else { 0 },
+            beyond: left.unwrap_or(0),
         }
     }
 
     /// The size to be cut for a request: its own, once blocks of few sizes would have too much beyond what counts.
     #[inline]
     pub(super) fn size_to_cut(&mut self, counted: usize, size: usize) -> usize {
-        if size == counted || self.affords_steps() {
-            return size;
+        if size == counted || self.settle_steps() {
+            size
+        } else {
+            counted
         }
-        self.quick.end_steps();
-        counted
     }
 
-    /// The same after a block was handed out that was there. `more`: it has more than what counts, though it may have been cut
-    /// for a request that it fits.
+    /// After a block that was there was handed out with so many units beyond what counts: it may have been cut for a request
+    /// that it fits.
     #[inline(always)]
-    pub(super) fn mind_steps(&mut self, more: bool) {
-        if more && !self.affords_steps() {
-            self.quick.end_steps();
+    pub(super) fn note_beyond(&mut self, units: u16) {
+        if self.quick.spend(units) {
+            self.end_or_settle_steps();
         }
     }
 
-    /// Whether all that blocks have beyond what counts would be next to nothing beside the memory there is.
-    fn affords_steps(&self) -> bool {
+    #[cold]
+    #[inline(never)]
+    fn end_or_settle_steps(&mut self) {
+        self.settle_steps();
+    }
+
+    /// Settles how much blocks of few sizes may have beyond what counts from now on. False: they end.
+    #[inline]
+    fn settle_steps(&mut self) -> bool {
+        let left = self.left_beyond();
+        match left {
+            Some(left) => self.quick.allow_steps(left),
+            None => self.quick.end_steps(),
+        }
+        left.is_some()
+    }
+
+    /// What blocks may have beyond what counts, bytes, on top of a step for each; nothing, where that would be more than next
+    /// to nothing beside the memory there is.
+    fn left_beyond(&self) -> Option<usize> {
         let [_, small_bytes] = self.stats.blocks.active(0);
         let [large_blocks, _] = self.stats.blocks.active(1);
-        self.affords_steps_of(small_bytes as usize, large_blocks as usize)
+        self.left_beyond_of(small_bytes as usize, large_blocks as usize)
     }
 
-    /// The same where nobody asks before the peaks move, and blocks have up to so many steps beyond what counts.
+    /// Whether blocks may have up to so many steps beyond what counts until peaks move.
     pub(super) fn affords_steps_up_to_peaks(&self, steps: usize) -> bool {
         let [[[_, small_bytes], _], ..] = self.stats.blocks.active_parts(true);
         let [_, [[_, large_blocks], _], _] = self.stats.blocks.active_parts(false);
-        self.affords_steps_of(steps * small_bytes as usize, steps * large_blocks as usize)
+        let (small_bytes, large_blocks) = (small_bytes as usize, large_blocks as usize);
+        self.left_beyond_of(steps * small_bytes, steps * large_blocks)
+            .is_some()
     }
 
-    fn affords_steps_of(&self, small_bytes: usize, large_blocks: usize) -> bool {
+    fn left_beyond_of(&self, small_bytes: usize, large_blocks: usize) -> Option<usize> {
         let small = small_bytes / STEPS;
         let large = large_blocks * kept_step(MOST_STEPPED);
         // Large ones have none where virtual segments were asked for.
@@ -129,7 +149,7 @@ impl State {
             ExpandableSegments::Default => (small + large, STEPS_SHARE),
             _ => (small, ASKED_STEPS_SHARE),
         };
-        beyond <= self.most_there_is() / share
+        (self.most_there_is() / share).checked_sub(beyond)
     }
 
     /// A block that was kept, for a request of its size. `counted`: the request's bytes after rounding.
@@ -183,12 +203,12 @@ impl State {
         block.state = BlockState::Live;
         block.requested = requested;
         block.slack = slack(block.size, counted);
-        let (addr, steps) = (block.addr, block.slack != 0);
+        let (addr, beyond) = (block.addr, block.slack);
         self.mark(id, addr, small);
         self.stats
             .blocks
             .handed_out(small, counted as i64, requested as i64);
-        self.mind_steps(steps);
+        self.note_beyond(beyond);
         addr
     }
 

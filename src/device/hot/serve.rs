@@ -296,7 +296,7 @@ impl State {
         block.slack = slack(size, counted);
         let freed = std::mem::replace(&mut self.last_freed, LastFreed::NONE);
         self.bounce = Bounce::begin(freed, addr, stream, requested, (blocks, bytes));
-        self.mind_steps(size != counted);
+        self.note_beyond(slack(size, counted));
         Some(addr)
     }
 
