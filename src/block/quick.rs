@@ -9,6 +9,10 @@
 //! Sizes lie in sets of four, as lines do in a processor's cache. The blocks of a size are linked through
 //! [`Block::free_next`](super::arena::Block::free_next), which has no other use while they are in no index.
 
+mod limits;
+
+pub use limits::Limits;
+
 use super::arena::{BlockArena, BlockState};
 use super::size_set::{Set, WAYS};
 use crate::ids::{BlockId, ListId};
@@ -33,22 +37,6 @@ const SIZE_BITS: u32 = 22;
 const SMALL_SIZE_BITS: u32 = 13;
 /// Fibonacci hashing: 2^64 / golden ratio.
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
-
-/// How much is kept.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes up to which blocks of up to [`MOST_STEPPED`] bytes are kept; 0: nothing is kept.
-    pub small: usize,
-    /// Bytes up to which larger ones are.
-    pub large: usize,
-    /// Bytes that a block which is kept has at the most.
-    pub largest: usize,
-    /// Requests up to so many bytes, at most [`MOST_STEPPED`], get blocks of few sizes: see
-    /// [`kept_size`](crate::size::kept_size).
-    pub stepped: usize,
-    /// Bytes that such blocks may have beyond what counts from now on, before [`QuickLists::spend`] says so.
-    pub beyond: usize,
-}
 
 /// See the module's text.
 #[derive(Debug)]
@@ -148,13 +136,8 @@ impl QuickLists {
     /// So much is kept from now on. Blocks that are kept already stay.
     pub fn limit(&mut self, limits: Limits) {
         self.most = [limits.small, limits.large];
-        self.largest = limits.largest;
-        if limits.stepped == 0 {
-            self.end_steps();
-        } else {
-            self.stepped = limits.stepped;
-            self.allow_steps(limits.beyond);
-        }
+        (self.largest, self.stepped) = (limits.largest, limits.stepped);
+        self.allow_steps(limits.beyond);
         self.size_bits = if limits.large > 0 {
             SIZE_BITS
         } else {
@@ -200,14 +183,13 @@ impl QuickLists {
         self.most[1] != 0
     }
 
-    /// Requests get blocks of their own sizes, until limits are set again.
-    pub fn end_steps(&mut self) {
-        (self.stepped, self.beyond) = (0, i64::MAX);
-    }
-
-    /// See [`Limits::beyond`].
+    /// See [`Limits::beyond`]. Without it requests get blocks of their own sizes, until limits are set again.
     #[inline]
-    pub fn allow_steps(&mut self, beyond: usize) {
+    pub fn allow_steps(&mut self, beyond: Option<usize>) {
+        let Some(beyond) = beyond else {
+            (self.stepped, self.beyond) = (0, i64::MAX);
+            return;
+        };
         // It is asked after the block that takes too much.
         let beyond = beyond as i64 - kept_step(MOST_STEPPED) as i64;
         self.beyond = beyond / MIN_BLOCK_SIZE as i64;

@@ -14,7 +14,7 @@ fn limit(quick: &mut QuickLists, bytes: usize) {
         large: bytes,
         largest: usize::MAX,
         stepped: 0,
-        beyond: 0,
+        beyond: None,
     });
 }
 
@@ -132,7 +132,7 @@ fn without_room_for_large_blocks_only_small_sizes_are_looked_for() {
         large: 0,
         largest: 1 << 20,
         stepped: 1 << 20,
-        beyond: 0,
+        beyond: Some(0),
     });
     assert!(quick.is_on() && !quick.keeps_large());
     assert!(!quick.wants(LIST, 8 << 20) && !quick.may_keep(8 << 20));
@@ -160,7 +160,7 @@ fn small_and_large_blocks_have_limits_of_their_own() {
         large: LARGE,
         largest: LARGE,
         stepped: MOST_STEPPED,
-        beyond: 0,
+        beyond: Some(0),
     });
     for size in [MOST_STEPPED, LARGE] {
         let ids = [0; 2].map(|_| block(&mut arena, size));
@@ -186,7 +186,7 @@ fn blocks_have_few_sizes_only_where_that_is_wanted() {
         large: 1,
         largest: 1,
         stepped: MOST_STEPPED,
-        beyond: 0,
+        beyond: Some(0),
     });
     assert_eq!(quick.size_of_block(69 << 10), 72 << 10);
     limit(&mut quick, usize::MAX);
@@ -203,7 +203,7 @@ fn a_block_larger_than_the_largest_is_not_kept() {
             large: usize::MAX,
             largest,
             stepped: 0,
-            beyond: 0,
+            beyond: None,
         });
         let id = block(&mut arena, LARGE);
         assert_eq!(quick.keep(&mut arena, LIST, LARGE, id), outcome);

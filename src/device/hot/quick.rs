@@ -67,24 +67,22 @@ impl State {
         let held = self.reserved();
         let at_leisure = held < self.most_there_is() * 3 / 4;
         let large = held / if at_leisure { SHARE_AT_LEISURE } else { SHARE };
-        let left = self.left_beyond();
         Limits {
             small: held / SMALL_SHARE,
             large,
             largest: (large / LARGEST_SHARE).max(LEAST_LARGEST),
-            stepped: if left.is_some() { MOST_STEPPED } else { 0 },
-            beyond: left.unwrap_or(0),
+            stepped: MOST_STEPPED,
+            beyond: self.left_beyond(),
         }
     }
 
     fn limits_where_asked(&self) -> Limits {
-        let left = self.left_beyond();
         Limits {
             small: self.most_there_is() / ASKED_SHARE,
             large: 0,
             largest: SMALL_SIZE,
-            stepped: if left.is_some() { SMALL_SIZE } else { 0 },
-            beyond: left.unwrap_or(0),
+            stepped: SMALL_SIZE,
+            beyond: self.left_beyond(),
         }
     }
 
@@ -117,10 +115,7 @@ impl State {
     #[inline]
     fn settle_steps(&mut self) -> bool {
         let left = self.left_beyond();
-        match left {
-            Some(left) => self.quick.allow_steps(left),
-            None => self.quick.end_steps(),
-        }
+        self.quick.allow_steps(left);
         left.is_some()
     }
 

@@ -1,4 +1,5 @@
-//! Tests that need what only this module sees: failures half way, other threads while the lock is released, graphs.
+//! Tests that need what only this module sees: failures half way, other threads while the lock is released, graphs, what blocks
+//! that are kept cost.
 
 mod failures;
 mod graphs;
