@@ -147,8 +147,8 @@ pub(super) struct State {
     pub guests: Guests,
     /// How far streams have come: what may be unmapped without waiting.
     pub fences: Fences,
-    /// Whether pages under large blocks have the least size, as most blocks are small; unknown until there are some.
-    pub least_pages: Option<bool>,
+    /// What pages under large blocks have at the most, bytes, by how large these are; unknown until there are some.
+    pub page_by_blocks: Option<usize>,
     /// Bytes of the device, as of the last reservation of addresses.
     pub total: usize,
     /// The driver had no addresses when it was last asked, and has got none back since.
@@ -244,7 +244,7 @@ impl State {
             stale: 0,
             guests: Guests::default(),
             fences: Fences::default(),
-            least_pages: None,
+            page_by_blocks: None,
             addresses_short: false,
             device_full: false,
             most: Needed::default(),

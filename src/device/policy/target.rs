@@ -2,6 +2,7 @@
 
 use crate::config::ExpandableSegments;
 use crate::device::state::{Request, State};
+use crate::size::SMALL_SEGMENT;
 use crate::stats::Lane;
 
 /// By how much memory held may exceed what was ever needed at once before idle pages are reused instead
@@ -23,8 +24,8 @@ const CREDIT: usize = 2;
 /// of no use to others: then all may be held, as in the stock allocator. On the serving trace with 1.03 to 1.08 times
 /// what is live this takes 10 to 40 % fewer driver calls.
 const NEAR: usize = 8;
-/// Small requests may exceed the target by this part of what is needed: exchanging a large page for a small one takes
-/// four calls, a new one two, and saves little.
+/// Small requests may exceed the target by this part of what is needed, unless all pages are small: exchanging a large
+/// page for a small one takes four calls, a new one two, and saves little.
 const SMALL_SHARE: usize = 256;
 /// The least such excess, bytes: in a small working set moving pages would cost more than it saves.
 pub(in crate::device) const MIN_SLACK: usize = 256 << 20;
@@ -85,7 +86,7 @@ impl State {
     /// Bytes that may be obtained from the driver before idle memory is to be reused.
     pub(in crate::device) fn room_to_grow(&self, request: &Request) -> usize {
         let needed = self.needed_with(request);
-        let beyond = if request.small {
+        let beyond = if request.small && self.large_page_size() > SMALL_SEGMENT {
             needed / SMALL_SHARE
         } else {
             0

@@ -120,15 +120,70 @@ fn a_gib_of_small_blocks_makes_the_pages_small() {
     let sizes = [10; 104].into_iter().chain([100; 2]);
     let pages = pages_under(sizes);
     assert_eq!(pages[..103], [8; 103]);
-    assert_eq!(pages[103..], [4; 3]);
+    assert_eq!(pages[103..], [2; 3]);
+    // A request has 512 bytes more.
+    let after = |size: usize| pages_under([size; 400])[399];
+    assert_eq!(
+        [5, 11, 12, 19, 20, 27, 28].map(after),
+        [2, 2, 4, 4, 6, 6, 8]
+    );
+}
+
+#[test]
+fn half_of_the_bytes_tell_how_large_blocks_are() {
+    for (large, small, page) in [(500, 9, 2), (530, 9, 8), (500, 26, 6), (530, 26, 8)] {
+        let sizes = [large].into_iter().chain([small; 70]);
+        assert_eq!(pages_under(sizes).last(), Some(&page), "{large} {small}");
+    }
+}
+
+#[test]
+fn pages_that_have_one_address_are_between_as_well() {
+    for (size, page) in [(26, 6), (28, 8), (35, 8), (36, 10)] {
+        let (driver, device) = device_as_it_is(64 * GIB);
+        driver.refuse_aliasing();
+        let pages = [0; 50].map(|_| page_under(&device, size * MIB));
+        assert_eq!((pages[0], pages[49]), (10 * MIB, page * MIB), "{size} MiB");
+    }
+}
+
+#[test]
+fn blocks_of_the_small_pool_do_not_count_as_small_large_ones() {
+    let (_driver, device) = device_as_it_is(64 * GIB);
+    for _ in 0..2000 {
+        allocate(&device, MIB / 2, S0);
+    }
+    allocate(&device, 1200 * MIB, S0);
+    assert_eq!(page_under(&device, 100 * MIB), 8 * MIB);
 }
 
 #[test]
 fn pages_stay_large_where_blocks_are_at_the_first_gib() {
-    assert_eq!(pages_under([14; 80]), [8; 80]);
     // Small ones that come later change nothing, however many.
     let sizes = [512, 512].into_iter().chain([10; 800]);
     assert_eq!(pages_under(sizes), [8; 802]);
+}
+
+#[test]
+fn small_requests_get_no_memory_on_top_where_all_pages_are_small() {
+    for (size, more) in [(5 * MIB, 0), (100 * MIB, 2 * MIB)] {
+        let (_driver, device) = device_as_it_is(64 * GIB);
+        let learnt: Vec<usize> = (0..GIB.div_ceil(size) + 1)
+            .map(|_| allocate(&device, size, S0))
+            .collect();
+        learnt.into_iter().for_each(|addr| free(&device, addr));
+        // As much is held as is to be held.
+        for stream in [S0, S1] {
+            let addr = allocate(&device, 8 * GIB, stream);
+            free(&device, addr);
+        }
+        let held = || device.stats().0.reserved_bytes.current() as usize;
+        let before = held();
+        assert!(before > 8 * GIB + 255 * MIB, "{before}");
+        allocate(&device, MIB - 4096, S0);
+        assert_eq!(held() - before, more, "{size}");
+        device.check_consistency().expect("consistent");
+    }
 }
 
 #[test]
