@@ -13,8 +13,8 @@ const LARGE_PAGE: usize = 8 << 20;
 /// and 16 MiB still fewer, but on the serving trace more time, for a call's grows with the page.
 const LARGE_PAGE_AT_ONE_ADDRESS: usize = 10 << 20;
 /// The most where blocks were used on several streams besides their own. These come back when other streams are done, not
-/// in the order in which they were freed, so that more pages stay in part (sharded training, `docs/memory.md`, *Page sizes*).
-const LARGE_PAGE_OF_SEVERAL: usize = 6 << 20;
+/// in the order in which they were freed, so that most pages stay in part (sharded training, `docs/memory.md`, *Page sizes*).
+const LARGE_PAGE_OF_SEVERAL: usize = 2 << 20;
 /// So many streams are several.
 const SEVERAL: usize = 2;
 /// The least that a page under large blocks has for want of memory, bytes.

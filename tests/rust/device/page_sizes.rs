@@ -188,7 +188,7 @@ fn small_requests_get_no_memory_on_top_where_all_pages_are_small() {
 
 #[test]
 fn pages_become_smaller_once_blocks_were_used_on_several_other_streams() {
-    for (refused, before, after) in [(false, 8 * MIB, 6 * MIB), (true, 10 * MIB, 6 * MIB)] {
+    for (refused, before, after) in [(false, 8 * MIB, 2 * MIB), (true, 10 * MIB, 2 * MIB)] {
         let (driver, device) = device_as_it_is(64 * GIB);
         if refused {
             driver.refuse_aliasing();
