@@ -38,19 +38,31 @@ impl State {
     /// Size of the pages of a new virtual segment for a request, bytes: as configured, 2 MiB under small blocks if
     /// nothing is.
     pub(in crate::device) fn page_size(&self, request: &Request) -> usize {
-        let settings = &self.settings;
         if request.small {
             SMALL_SEGMENT
-        } else if settings.page_size_1g {
-            PAGE_1G
-        } else if settings.large_segment_size != LARGE_SEGMENT {
-            settings.large_segment_size
-        } else if settings.segment_size > 0 {
-            settings.segment_size
+        } else if let Some(configured) = self.configured_page_size() {
+            configured
         } else if request.size <= FINE_UP_TO {
             SMALL_SEGMENT
         } else {
             self.large_page_size()
+        }
+    }
+
+    /// Whether pages under large blocks are as small as those under small ones.
+    pub(super) fn all_pages_are_small(&self) -> bool {
+        let configured = self.configured_page_size();
+        configured.unwrap_or_else(|| self.large_page_size()) == SMALL_SEGMENT
+    }
+
+    fn configured_page_size(&self) -> Option<usize> {
+        let settings = &self.settings;
+        if settings.page_size_1g {
+            Some(PAGE_1G)
+        } else if settings.large_segment_size != LARGE_SEGMENT {
+            Some(settings.large_segment_size)
+        } else {
+            Some(settings.segment_size).filter(|size| *size > 0)
         }
     }
 
@@ -65,8 +77,8 @@ impl State {
                 let largest = PART_OF_MIDDLE * (page + SMALL_SEGMENT / 2);
                 2 * self.large_bytes_up_to(largest) >= bytes as usize
             };
-            let pages = (SMALL_SEGMENT..LARGE_PAGE_AT_ONE_ADDRESS).step_by(SMALL_SEGMENT);
-            self.page_by_blocks = Some(pages.into_iter().find(is_enough).unwrap_or(usize::MAX));
+            let mut pages = (SMALL_SEGMENT..LARGE_PAGE_AT_ONE_ADDRESS).step_by(SMALL_SEGMENT);
+            self.page_by_blocks = Some(pages.find(is_enough).unwrap_or(usize::MAX));
         }
     }
 
@@ -92,7 +104,7 @@ impl State {
     }
 
     /// The same for large blocks if nothing is configured: whole units of 2 MiB.
-    pub(super) fn large_page_size(&self) -> usize {
+    fn large_page_size(&self) -> usize {
         let usual = if self.aliasing == Some(false) {
             LARGE_PAGE_AT_ONE_ADDRESS
         } else {

@@ -2,7 +2,6 @@
 
 use crate::config::ExpandableSegments;
 use crate::device::state::{Request, State};
-use crate::size::SMALL_SEGMENT;
 use crate::stats::Lane;
 
 /// By how much memory held may exceed what was ever needed at once before idle pages are reused instead
@@ -86,7 +85,7 @@ impl State {
     /// Bytes that may be obtained from the driver before idle memory is to be reused.
     pub(in crate::device) fn room_to_grow(&self, request: &Request) -> usize {
         let needed = self.needed_with(request);
-        let beyond = if request.small && self.large_page_size() > SMALL_SEGMENT {
+        let beyond = if request.small && !self.all_pages_are_small() {
             needed / SMALL_SHARE
         } else {
             0
