@@ -14,6 +14,7 @@ const LARGE_PAGE: usize = 8 << 20;
 const LARGE_PAGE_AT_ONE_ADDRESS: usize = 10 << 20;
 /// The most where blocks were used on several streams besides their own. These come back when other streams are done, not
 /// in the order in which they were freed, so that most pages stay in part (sharded training, `docs/memory.md`, *Page sizes*).
+/// Not where they have the least for want of memory: with 5 GiB in all that took five times as many calls.
 const LARGE_PAGE_OF_SEVERAL: usize = 2 << 20;
 /// So many streams are several.
 const SEVERAL: usize = 2;
@@ -92,28 +93,32 @@ impl State {
         blocks.filter(|block| counts(block)).map(|it| it.size).sum()
     }
 
-    /// The most that a page under large blocks has by what the program turned out to be. It is never taken back, but may
-    /// become less.
-    fn learnt_page_size(&self) -> usize {
+    /// The most that a page under large blocks has by what the program turned out to be, where it has `by_memory` at the
+    /// most. It is never taken back, but may become less.
+    fn learnt_page_size(&self, by_memory: usize) -> usize {
         let by_blocks = self.page_by_blocks.unwrap_or(usize::MAX);
-        if self.pending.streams() >= SEVERAL {
+        if self.pending.streams() >= SEVERAL && by_memory > LEAST_LARGE_PAGE {
             by_blocks.min(LARGE_PAGE_OF_SEVERAL)
         } else {
             by_blocks
         }
     }
 
-    /// The same for large blocks if nothing is configured: whole units of 2 MiB.
-    fn large_page_size(&self) -> usize {
+    /// The same for want of memory: whole units of 2 MiB.
+    fn page_size_by_memory(&self) -> usize {
         let usual = if self.aliasing == Some(false) {
             LARGE_PAGE_AT_ONE_ADDRESS
         } else {
             LARGE_PAGE
         };
         let part = self.most_there_is() / LARGE_PAGES;
-        (part - part % SMALL_SEGMENT)
-            .clamp(LEAST_LARGE_PAGE, usual)
-            .min(self.learnt_page_size())
+        (part - part % SMALL_SEGMENT).clamp(LEAST_LARGE_PAGE, usual)
+    }
+
+    /// The same for large blocks if nothing is configured.
+    fn large_page_size(&self) -> usize {
+        let by_memory = self.page_size_by_memory();
+        by_memory.min(self.learnt_page_size(by_memory))
     }
 
     /// Whether a range has pages for such requests: small ones, or large ones, whatever was configured when it was
@@ -121,7 +126,8 @@ impl State {
     pub(in crate::device) fn suits(&self, pages: &PageTable, request: &Request) -> bool {
         let is_fine = |page_size: usize| page_size == SMALL_SEGMENT;
         let (has, wanted) = (pages.page_size(), self.page_size(request));
-        let too_large = self.learnt_page_size() < usize::MAX && has > wanted;
+        let learnt = self.learnt_page_size(self.page_size_by_memory());
+        let too_large = learnt < usize::MAX && has > wanted;
         is_fine(has) == is_fine(wanted) && !too_large
     }
 }

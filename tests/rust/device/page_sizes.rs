@@ -201,8 +201,13 @@ fn small_requests_get_no_memory_on_top_where_all_pages_are_small() {
 
 #[test]
 fn pages_become_smaller_once_blocks_were_used_on_several_other_streams() {
-    for (refused, before, after) in [(false, 8 * MIB, 2 * MIB), (true, 10 * MIB, 2 * MIB)] {
-        let (driver, device) = device_as_it_is(64 * GIB);
+    for (capacity, refused, before, after) in [
+        (64 * GIB, false, 8 * MIB, 2 * MIB),
+        (64 * GIB, true, 10 * MIB, 2 * MIB),
+        (16 * GIB, false, 6 * MIB, 2 * MIB),
+        (8 * GIB, false, 4 * MIB, 4 * MIB),
+    ] {
+        let (driver, device) = device_as_it_is(capacity);
         if refused {
             driver.refuse_aliasing();
         }
