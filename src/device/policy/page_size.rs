@@ -56,6 +56,7 @@ impl State {
         configured.unwrap_or_else(|| self.large_page_size()) == SMALL_SEGMENT
     }
 
+    /// The size of the pages under large blocks that the settings ask for.
     fn configured_page_size(&self) -> Option<usize> {
         let settings = &self.settings;
         if settings.page_size_1g {
@@ -93,8 +94,8 @@ impl State {
         blocks.filter(|block| counts(block)).map(|it| it.size).sum()
     }
 
-    /// The most that a page under large blocks has by what the program turned out to be, where it has `by_memory` at the
-    /// most. It is never taken back, but may become less.
+    /// The most that a page under large blocks has by what the program turned out to be; the memory there is allows
+    /// `by_memory`. It may become less, and is not taken back unless the process's share of the memory changes.
     fn learnt_page_size(&self, by_memory: usize) -> usize {
         let by_blocks = self.page_by_blocks.unwrap_or(usize::MAX);
         if self.pending.streams() >= SEVERAL && by_memory > LEAST_LARGE_PAGE {
@@ -104,7 +105,7 @@ impl State {
         }
     }
 
-    /// The same for want of memory: whole units of 2 MiB.
+    /// The most that a page under large blocks has by the memory there is: whole units of 2 MiB.
     fn page_size_by_memory(&self) -> usize {
         let usual = if self.aliasing == Some(false) {
             LARGE_PAGE_AT_ONE_ADDRESS
@@ -115,7 +116,7 @@ impl State {
         (part - part % SMALL_SEGMENT).clamp(LEAST_LARGE_PAGE, usual)
     }
 
-    /// The same for large blocks if nothing is configured.
+    /// The size of the pages under large blocks if nothing is configured.
     fn large_page_size(&self) -> usize {
         let by_memory = self.page_size_by_memory();
         by_memory.min(self.learnt_page_size(by_memory))
