@@ -53,7 +53,7 @@ pub(super) struct State {
     pub newest: usize,
     /// Blocks are kept, and there are many, so that live ones are marked.
     pub marking: bool,
-    /// Blocks from which on there are many: [`MANY`](crate::device::hot::unread::MANY).
+    /// Blocks from which on there are many: [`MANY`].
     pub many: usize,
     /// Freed blocks that are kept as they are; none while a guard of the lock is held, unless that was taken by
     /// [`Mutex::lock_keeping`]. Their state is `Kept`, their entries are still in the address map, and all

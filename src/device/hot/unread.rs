@@ -2,7 +2,7 @@
 //! No entry of the address map moves meanwhile: whoever adds one has looked at all blocks before.
 //!
 //! The address map and the block's mark tell that it is live and that nothing but to keep or merge it is to be done
-//! ([`Marks`](crate::block::Marks)). What can't be known without its size is made up for by whoever takes the lock next
+//! ([`Marks`](crate::block::BlockArena::marks)). What can't be known without its size is made up for by whoever takes the lock next
 //! ([`State::read_unread`]), but for an allocation that a block kept before serves, if it moves no peak of what is counted.
 
 use super::serve::LastFreed;
