@@ -3,11 +3,17 @@
 import ast
 import os
 import pathlib
+import signal
 import site
 import subprocess
 import sys
+import warnings
 
 import pytest
+
+#: All that a process says which CPython before 3.14 ended: while it shuts down, a thread of C++
+#: (autograd's, torch_npu's) that asks for its lock is unwound (see docs/verification.md).
+UNWOUND = "terminate called without an active exception"
 
 
 def pytest_addoption(parser):
@@ -32,8 +38,18 @@ class Environment:
         )
 
     def run(self, code, **variables):
-        """Runs Python code; gives its status, output and errors."""
-        done = subprocess.run(
+        """Runs Python code; gives its status, output and errors.
+
+        A process that CPython ended while it shut down is run once more, with a warning.
+        """
+        done = self._run(code, variables)
+        if done.returncode == -signal.SIGABRT and done.stderr.strip() == UNWOUND:
+            warnings.warn(f"run once more: the process ended with {UNWOUND!r}", stacklevel=2)
+            done = self._run(code, variables)
+        return done.returncode, done.stdout, done.stderr
+
+    def _run(self, code, variables):
+        return subprocess.run(
             [str(self.python), "-c", code],
             env={**os.environ, **variables},
             capture_output=True,
@@ -41,7 +57,6 @@ class Environment:
             timeout=300,
             check=False,
         )
-        return done.returncode, done.stdout, done.stderr
 
     def answer(self, code, **variables):
         """What the last line that the code prints stands for, in Python."""

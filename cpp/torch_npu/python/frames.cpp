@@ -44,7 +44,8 @@ const Api* api() {
 
 class Interpreter {
  public:
-  explicit Interpreter(const Api& api) : api_(api), state_(api.ensure()) {}
+  explicit Interpreter(const Api& api)
+      : api_(api), state_(python::staying([&api] { return api.ensure(); })) {}
   ~Interpreter() { api_.release(state_); }
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
