@@ -13,7 +13,7 @@ import pytest
 
 #: All that a process says which ends without an exception in C++ that can't be unwound: what CPython
 #: before 3.14 does, while it shuts down, to threads in C++ that ask for its lock. Seen once, of a
-#: process that had trained, and not again in 260 runs under load; no cause was found in npualloc.
+#: process that had trained, and not again in 660 runs under load; no cause was found in npualloc.
 UNWOUND = "terminate called without an active exception"
 
 
