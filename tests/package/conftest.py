@@ -3,18 +3,11 @@
 import ast
 import os
 import pathlib
-import signal
 import site
 import subprocess
 import sys
-import warnings
 
 import pytest
-
-#: All that a process says which ends without an exception in C++ that can't be unwound: what CPython
-#: before 3.14 does, while it shuts down, to threads in C++ that ask for its lock. Seen once, of a
-#: process that had trained, and not again in 660 runs under load; no cause was found in npualloc.
-UNWOUND = "terminate called without an active exception"
 
 
 def pytest_addoption(parser):
@@ -39,18 +32,8 @@ class Environment:
         )
 
     def run(self, code, **variables):
-        """Runs Python code; gives its status, output and errors.
-
-        A process that says `UNWOUND` and nothing else is run once more, with a warning.
-        """
-        done = self._run(code, variables)
-        if done.returncode == -signal.SIGABRT and done.stderr.strip() == UNWOUND:
-            warnings.warn(f"run once more: the process ended with {UNWOUND!r}", stacklevel=2)
-            done = self._run(code, variables)
-        return done.returncode, done.stdout, done.stderr
-
-    def _run(self, code, variables):
-        return subprocess.run(
+        """Runs Python code; gives its status, output and errors."""
+        done = subprocess.run(
             [str(self.python), "-c", code],
             env={**os.environ, **variables},
             capture_output=True,
@@ -58,6 +41,7 @@ class Environment:
             timeout=300,
             check=False,
         )
+        return done.returncode, done.stdout, done.stderr
 
     def answer(self, code, **variables):
         """What the last line that the code prints stands for, in Python."""

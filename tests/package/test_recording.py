@@ -4,8 +4,15 @@ import ast
 import gzip
 import json
 import os
+import signal
+import warnings
 
 import pytest
+
+#: All that a process says which ends without an exception in C++ that can't be unwound: what CPython
+#: before 3.14 does, while it shuts down, to threads in C++ that ask for its lock. Seen once, of the
+#: program with `backward`, and not again in 660 runs under load; no cause was found in npualloc.
+UNWOUND = "terminate called without an active exception"
 
 TRAIN = """
 import torch
@@ -154,6 +161,9 @@ def test_the_environment_asks_for_stacks(environment, tmp_path):
     code = TRAIN + "step(5000)\nweight.sum().backward()\n"
     variables = {"NPUALLOC_TRACE": str(path), "NPUALLOC_TRACE_STACKS": "1"}
     status, _, errors = environment.run(code, **variables)
+    if (status, errors.strip()) == (-signal.SIGABRT, UNWOUND):
+        warnings.warn(f"run once more: the process ended with {UNWOUND!r}", stacklevel=1)
+        status, _, errors = environment.run(code, **variables)
     assert status == 0, errors
     assert stacks(read(path))[5000] == ["step", "<module>"]
 

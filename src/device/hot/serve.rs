@@ -2,8 +2,9 @@
 //!
 //! A free does not merge the block: it is only noted as the last freed one, and its neighbours' cache
 //! lines are asked for. Whoever takes the lock next finishes it: [`DeviceAllocator`]'s other functions see
-//! it done whatever they do ([`Guarded::entered`](crate::sync::Guarded::entered)), the next operation here does it itself, unless it is
-//! an allocation that would get the same memory back after the merge: then it takes the block as it lies.
+//! it done whatever they do ([`Guarded::entered`](crate::sync::Guarded::entered)), the next operation here
+//! does it itself, unless it is an allocation that would get the same memory back after the merge: then it
+//! takes the block as it lies.
 //! When that happens to the same block again, not even the statistics are touched ([`Bounce`]).
 
 use super::bounce::Bounce;

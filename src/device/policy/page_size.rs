@@ -127,8 +127,8 @@ impl State {
     pub(in crate::device) fn suits(&self, pages: &PageTable, request: &Request) -> bool {
         let is_fine = |page_size: usize| page_size == SMALL_SEGMENT;
         let (has, wanted) = (pages.page_size(), self.page_size(request));
-        let learnt = self.learnt_page_size(self.page_size_by_memory());
-        let too_large = learnt < usize::MAX && has > wanted;
+        let too_large =
+            has > wanted && self.learnt_page_size(self.page_size_by_memory()) < usize::MAX;
         is_fine(has) == is_fine(wanted) && !too_large
     }
 }
