@@ -12,26 +12,25 @@ impl Sim {
     /// time, or the task itself uses at another address. Tasks of different
     /// streams that happen not to overlap in time are not found.
     pub(super) fn check_aliases(&mut self, device: u32, task: &Pending) {
-        for (index, access) in task.accesses.iter().enumerate() {
-            for (addr, len) in self.vmm.aliases(access.addr, access.len) {
-                let other = Access { addr, len };
-                let touches = |it: &Access| it.overlaps(other.addr, other.len);
-                let itself = task.accesses[index + 1..].iter().any(touches);
-                let another = || {
-                    let streams = self.streams.iter();
-                    let mut tasks = streams.flat_map(|(_, stream)| &stream.pending);
-                    tasks.any(|it| {
-                        it.start < task.end
-                            && task.start < it.end
-                            && it.accesses.iter().any(touches)
-                    })
-                };
-                if itself || another() {
-                    let Access { addr, len } = *access;
-                    self.hazard(HazardKind::AliasedUse, device, addr, len, task.name);
-                    return;
-                }
+        // Few of the tasks that are pending run at the same time.
+        let tasks = self.streams.iter().flat_map(|(_, it)| &it.pending);
+        let meanwhile: Vec<&Access> = tasks
+            .filter(|it| it.start < task.end && task.start < it.end)
+            .flat_map(|it| &it.accesses)
+            .collect();
+        let twice = task.accesses.iter().enumerate().find(|(index, access)| {
+            let itself = &task.accesses[index + 1..];
+            if itself.is_empty() && meanwhile.is_empty() {
+                return false;
             }
+            let mut aliases = self.vmm.aliases(access.addr, access.len).into_iter();
+            aliases.any(|(addr, len)| {
+                let mut others = itself.iter().chain(meanwhile.iter().copied());
+                others.any(|it| it.overlaps(addr, len))
+            })
+        });
+        if let Some((_, &Access { addr, len })) = twice {
+            self.hazard(HazardKind::AliasedUse, device, addr, len, task.name);
         }
     }
 }
