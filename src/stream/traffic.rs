@@ -36,8 +36,8 @@ const USUAL: Pace = Pace {
 const AMPLE: Pace = Pace {
     ask: 64,
     fence: 1024,
-    blocks: 32,
-    share: 128,
+    blocks: 64,
+    share: 16,
 };
 
 /// See the module's text.
