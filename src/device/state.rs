@@ -16,7 +16,7 @@ use crate::driver::{EventHandle, StreamToken};
 use crate::history::History;
 use crate::ids::{BlockId, ListId, PoolId, StreamKey};
 use crate::lease::Leases;
-use crate::page::PagePool;
+use crate::page::{PageNumbers, PagePool};
 use crate::pool::{FreeLists, PoolTable};
 use crate::segment::SegmentTable;
 use crate::signals::Signals;
@@ -133,6 +133,8 @@ pub(super) struct State {
     pub maps: Option<bool>,
     /// Physical memory that backs no address.
     pub pages: PagePool,
+    /// Numbers of the handles that were ever mapped.
+    pub numbers: PageNumbers,
     /// Whether the driver maps one handle at two addresses; unknown until it was tried.
     pub aliasing: Option<bool>,
     /// What is left of a try that could not be undone.
@@ -237,6 +239,7 @@ impl State {
             engine_open: false,
             maps: None,
             pages: PagePool::default(),
+            numbers: PageNumbers::default(),
             aliasing: None,
             probe: None,
             asleep: Vec::new(),

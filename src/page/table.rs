@@ -9,6 +9,8 @@ use crate::driver::PhysicalHandle;
 pub struct Stale {
     /// What it still leads to.
     pub handle: PhysicalHandle,
+    /// The handle's number.
+    pub number: u32,
     /// When memory at this address was last freed, on the device's clock.
     pub tick: u64,
 }
@@ -18,7 +20,7 @@ pub struct Stale {
 enum Slot {
     Empty,
     /// Memory that belongs here.
-    Backed(PhysicalHandle),
+    Backed(PhysicalHandle, u32),
     /// Memory that belongs elsewhere by now: no block may use it.
     Stale(Stale),
     /// No memory for now, though it belongs to blocks in use.
@@ -84,7 +86,7 @@ impl PageTable {
 
     /// Whether memory belongs to a page, if only once it wakes.
     pub fn is_mapped(&self, page: usize) -> bool {
-        matches!(self.slots.get(page), Some(Slot::Backed(_) | Slot::Asleep))
+        matches!(self.slots.get(page), Some(Slot::Backed(..) | Slot::Asleep))
     }
 
     /// Whether memory belongs to a page, and the first page after it of which the opposite is true.
@@ -99,7 +101,16 @@ impl PageTable {
     /// What backs a page.
     pub fn handle(&self, page: usize) -> Option<PhysicalHandle> {
         match self.slots.get(page) {
-            Some(Slot::Backed(handle)) => Some(*handle),
+            Some(Slot::Backed(handle, _)) => Some(*handle),
+            _ => None,
+        }
+    }
+
+    /// The number of what backs a page.
+    #[inline]
+    pub fn number(&self, page: usize) -> Option<u32> {
+        match self.slots.get(page) {
+            Some(Slot::Backed(_, number)) => Some(*number),
             _ => None,
         }
     }
@@ -131,13 +142,13 @@ impl PageTable {
         }
     }
 
-    /// Notes that `handle` backs a page, at which nothing is mapped.
-    pub fn set(&mut self, page: usize, handle: PhysicalHandle) {
+    /// Notes that `handle`, of this number, backs a page, at which nothing is mapped.
+    pub fn set(&mut self, page: usize, handle: PhysicalHandle, number: u32) {
         if self.slots.len() <= page {
             self.slots.resize(page + 1, Slot::Empty);
         }
         debug_assert!(matches!(self.slots[page], Slot::Empty));
-        self.slots[page] = Slot::Backed(handle);
+        self.slots[page] = Slot::Backed(handle, number);
         self.mapped += 1;
     }
 
@@ -151,8 +162,12 @@ impl PageTable {
 
     /// Notes that a page's memory, freed at `tick`, belongs elsewhere from now on; it stays mapped.
     pub fn leave(&mut self, page: usize, tick: u64) -> Option<PhysicalHandle> {
-        let handle = self.handle(page)?;
-        self.slots[page] = Slot::Stale(Stale { handle, tick });
+        let (handle, number) = (self.handle(page)?, self.number(page)?);
+        self.slots[page] = Slot::Stale(Stale {
+            handle,
+            number,
+            tick,
+        });
         self.mapped -= 1;
         self.stale += 1;
         Some(handle)
@@ -161,7 +176,7 @@ impl PageTable {
     /// Notes that the memory a left mapping leads to belongs here again.
     pub fn revive(&mut self, page: usize) -> Option<Stale> {
         let stale = self.stale(page)?;
-        self.slots[page] = Slot::Backed(stale.handle);
+        self.slots[page] = Slot::Backed(stale.handle, stale.number);
         self.stale -= 1;
         self.mapped += 1;
         Some(stale)
@@ -183,10 +198,10 @@ impl PageTable {
         Some(handle)
     }
 
-    /// Notes that `handle` backs a page that slept.
-    pub fn wake(&mut self, page: usize, handle: PhysicalHandle) {
+    /// Notes that `handle`, of this number, backs a page that slept.
+    pub fn wake(&mut self, page: usize, handle: PhysicalHandle, number: u32) {
         if self.is_asleep(page) {
-            self.slots[page] = Slot::Backed(handle);
+            self.slots[page] = Slot::Backed(handle, number);
             self.asleep -= 1;
         }
     }
@@ -214,7 +229,7 @@ impl PageTable {
     pub fn counts_agree(&self) -> bool {
         let count = |is: fn(&Slot) -> bool| self.slots.iter().filter(|slot| is(slot)).count();
         let asleep = count(|slot| matches!(slot, Slot::Asleep));
-        let backed = count(|slot| matches!(slot, Slot::Backed(_)));
+        let backed = count(|slot| matches!(slot, Slot::Backed(..)));
         let stale = count(|slot| matches!(slot, Slot::Stale(_)));
         (self.mapped, self.stale, self.asleep) == (backed + asleep, stale, asleep)
     }

@@ -21,6 +21,24 @@ impl State {
         if let Some((handle, count)) = owners.iter().find(|(_, count)| **count > 1) {
             return Err(format!("{handle:?} belongs to {count} pages"));
         }
+        // While pages are put to sleep their handles have no numbers.
+        for pages in tables().filter(|_| !self.beds_change) {
+            let backed = (0..pages.touched()).filter_map(|page| {
+                let backed = pages.handle(page).zip(pages.number(page));
+                backed.or_else(|| pages.stale(page).map(|left| (left.handle, left.number)))
+            });
+            for (handle, number) in backed {
+                if self.numbers.get(handle) != Some(number) {
+                    return Err(format!("{handle:?} has another number than {number}"));
+                }
+            }
+        }
+        if !self.beds_change && !self.numbers.all_known() {
+            return Err("a page's number is lost".to_owned());
+        }
+        if self.growing == 0 && self.numbers.count() > owners.len() {
+            return Err("a handle that is gone has a number".to_owned());
+        }
         let mut stale = 0;
         for left in tables().flat_map(|pages| pages.stale_pages()) {
             stale += 1;

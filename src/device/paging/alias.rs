@@ -15,7 +15,7 @@ use crate::device::state::{Request, State};
 use crate::driver::{DriverResult, PhysicalHandle};
 use crate::history::Action;
 use crate::ids::{BlockId, SegmentId, StreamKey};
-use crate::page::{LastUse, Stale};
+use crate::page::{BuildMix, LastUse, NumberSet, Stale};
 use crate::sync::MutexGuard;
 
 /// Mappings left behind at the most, for each page held: each takes an entry in the device's page table.
@@ -24,39 +24,18 @@ const MAX_STALE: usize = 4;
 /// The pages that a request could have without waiting.
 #[derive(Debug, Default)]
 pub(super) struct Reachable {
-    handles: HashSet<PhysicalHandle, BuildMix>,
+    numbers: NumberSet,
 }
 
 impl Reachable {
-    pub fn has(&self, handle: PhysicalHandle) -> bool {
-        self.handles.contains(&handle)
+    /// Whether the handle of a number is one of them.
+    pub fn has(&self, number: u32) -> bool {
+        self.numbers.contains(number)
     }
 }
 
 /// Handles that mappings left behind lead to, and the latest use there.
 pub(in crate::device) type LeftBehind = HashMap<PhysicalHandle, LastUse, BuildMix>;
-
-/// Hashes handles, which are addresses or counters: one multiplication is enough.
-#[derive(Debug, Default, Clone)]
-pub(in crate::device) struct Mix(u64);
-
-pub(in crate::device) type BuildMix = std::hash::BuildHasherDefault<Mix>;
-
-impl std::hash::Hasher for Mix {
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_usize(byte.into());
-        }
-    }
-
-    fn write_usize(&mut self, value: usize) {
-        self.0 = (self.0 ^ value as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 32)
-    }
-}
 
 impl State {
     /// Whether a page whose last use was this may serve a stream at another address.
@@ -92,22 +71,20 @@ impl State {
         if self.stale == 0 {
             return reachable;
         }
-        let donors = self.donors();
-        let pages: usize = donors.iter().map(|donor| donor.pages()).sum();
-        reachable.handles.reserve(pages);
-        for donor in donors {
+        for donor in self.donors() {
             if let Some(pages) = self.pages_of(donor.block)
                 && self.may_serve(donor.last_use(), request.stream)
             {
-                let range = donor.range.clone();
-                let handles = range.filter_map(|page| pages.handle(page));
-                reachable.handles.extend(handles);
+                let numbers = donor.range.filter_map(|page| pages.number(page));
+                numbers.for_each(|number| reachable.numbers.insert(number));
             }
         }
         for size in self.pages.sizes() {
             for (handle, used) in self.pages.of_size(size) {
-                if used.is_none_or(|used| self.may_serve(used, request.stream)) {
-                    reachable.handles.insert(handle);
+                if used.is_none_or(|used| self.may_serve(used, request.stream))
+                    && let Some(number) = self.numbers.get(handle)
+                {
+                    reachable.numbers.insert(number);
                 }
             }
         }
@@ -119,7 +96,9 @@ impl State {
         let mut left = LeftBehind::default();
         for (_, segment) in self.segments.iter() {
             let stream = segment.stream;
-            for (_, Stale { handle, tick }) in segment.pages.iter().flat_map(|p| p.stale_pages()) {
+            for (_, Stale { handle, tick, .. }) in
+                segment.pages.iter().flat_map(|p| p.stale_pages())
+            {
                 let used = left.entry(handle).or_insert(LastUse { stream, tick });
                 if used.tick < tick {
                     *used = LastUse { stream, tick };
@@ -346,5 +325,47 @@ impl DeviceAllocator {
         }
         state.stale -= done;
         failure.map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::Settings;
+    use crate::driver::fake::FakeDriver;
+    use crate::ids::{DeviceId, PoolId};
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn a_place_whose_memory_can_come_back_takes_fewer_calls() {
+        let driver = Arc::new(FakeDriver::new(512 * MIB));
+        let mut settings = Settings::parse("expandable_segments:True").expect("valid");
+        settings.segment_size = 8 * MIB;
+        let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
+        let stream = StreamKey(0);
+        let allocate = |size: usize| device.allocate(size * MIB - 4096, stream).expect("fits");
+        let left = allocate(160);
+        allocate(16);
+        assert!(device.deallocate(left));
+        device.state.lock().device_full = true;
+        // Takes its memory from there, and gives half of it back.
+        let moved = allocate(168);
+        allocate(16);
+        assert!(device.deallocate(moved));
+        allocate(88);
+        let mut state = device.state.lock();
+        assert_eq!(state.stale, 20);
+        // What leads to memory in use can be unmapped.
+        let tick = state.tick;
+        state.fences.complete(stream, tick);
+        let request = state.request(96 * MIB - 4096, 32, stream, PoolId::DEFAULT);
+        let calls = |reachable: &Reachable| {
+            let windows = state.find_windows(&request, reachable, true);
+            windows.dense.expect("there are addresses").calls
+        };
+        assert!(calls(&state.reachable(&request)) < calls(&Reachable::default()));
     }
 }

@@ -290,11 +290,15 @@ impl State {
             return;
         }
         let segment = self.arena[busy].segment;
+        let numbers: Vec<u32> = mapped
+            .iter()
+            .map(|(_, handle)| self.numbers.give(*handle))
+            .collect();
         let Some(table) = self.pages_mut(segment) else {
             return;
         };
-        for (page, handle) in mapped {
-            table.set(*page, *handle);
+        for ((page, handle), number) in mapped.iter().zip(numbers) {
+            table.set(*page, *handle, number);
         }
         let pages: Vec<usize> = mapped.iter().map(|(page, _)| *page).collect();
         self.stats.num_device_alloc += 1;

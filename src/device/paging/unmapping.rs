@@ -150,6 +150,9 @@ impl DeviceAllocator {
             state.keep_idle(page_size, mapped);
             idle = free;
         }
+        for (handle, _) in &idle {
+            state.numbers.take_back(*handle);
+        }
         let count = idle.len();
         let mut failed = Vec::new();
         let mut failure = None;

@@ -12,7 +12,6 @@
 
 use crate::block::BlockState;
 use crate::device::DeviceAllocator;
-use crate::device::paging::alias::LeftBehind;
 use crate::device::state::State;
 use crate::driver::{DriverError, PhysicalHandle, VirtualMemory};
 use crate::error::{AllocError, Result};
@@ -101,8 +100,15 @@ impl DeviceAllocator {
         pools.iter().for_each(|&pool| state.pools.hold(pool));
         let (beds, handles): (Vec<Bed>, Vec<PhysicalHandle>) =
             state.backed_pages(&pools).into_iter().unzip();
-        // Memory that moved here is mapped where it was until its last use there is over.
         let left = state.left_behind();
+        // Memory that moved here is mapped where it was until its last use there is over: it stays, with its number.
+        let numbers: Vec<Option<u32>> = handles
+            .iter()
+            .map(|handle| {
+                let stays = left.contains_key(handle);
+                (!stays).then(|| state.numbers.part(*handle)).flatten()
+            })
+            .collect();
         let leaving: usize = beds.iter().map(|bed| bed.size).sum();
         state.leaving += leaving;
         state.beds_change = true;
@@ -115,13 +121,20 @@ impl DeviceAllocator {
                 Ok(())
             };
             match settled {
-                Ok(()) => self.clear_beds(driver, &beds, &handles, &left),
+                Ok(()) => self.clear_beds(driver, &beds, &handles, &numbers),
                 Err(error) => (0, Vec::new(), Some(error)),
             }
         });
         state.beds_change = false;
         state.leaving -= leaving;
         pools.iter().for_each(|&pool| state.pools.unhold(pool));
+        for (at, number) in numbers.into_iter().enumerate() {
+            match number {
+                Some(number) if freed.get(at) == Some(&true) => state.numbers.give_up(number),
+                Some(number) => state.numbers.restore(handles[at], number),
+                None => (),
+            }
+        }
         let mut bytes = 0;
         for (at, bed) in beds[..done].iter().enumerate() {
             bytes += bed.size;
@@ -150,21 +163,21 @@ impl DeviceAllocator {
         })
     }
 
-    /// Unmaps, and frees what was not left behind elsewhere. Returns how many were unmapped, which of those handles
+    /// Unmaps, and frees what has given up its number. Returns how many were unmapped, which of those handles
     /// were freed, and the failure that ended it.
     fn clear_beds(
         &self,
         driver: &dyn VirtualMemory,
         beds: &[Bed],
         handles: &[PhysicalHandle],
-        left: &LeftBehind,
+        numbers: &[Option<u32>],
     ) -> (usize, Vec<bool>, Option<DriverError>) {
         let mut freed = Vec::with_capacity(beds.len());
-        for (bed, handle) in beds.iter().zip(handles) {
+        for ((bed, handle), number) in beds.iter().zip(handles).zip(numbers) {
             if let Err(error) = driver.unmap(self.id, bed.addr) {
                 return (freed.len(), freed, Some(error));
             }
-            if left.contains_key(handle) {
+            if number.is_none() {
                 freed.push(false);
                 continue;
             }
@@ -239,8 +252,9 @@ impl DeviceAllocator {
                 state.pages.put(bed.size, handle, None);
                 return Err(error.into());
             }
+            let number = state.numbers.give(handle);
             if let Some(pages) = state.pages_mut(bed.segment) {
-                pages.wake(bed.page, handle);
+                pages.wake(bed.page, handle, number);
             }
             bytes += bed.size;
         }

@@ -14,11 +14,10 @@ use super::returning::Returning;
 use crate::block::{BlockState, GUEST};
 use crate::config::Rung;
 use crate::device::DeviceAllocator;
-use crate::device::paging::alias::BuildMix;
 use crate::device::state::{Request, State};
 use crate::history::Context;
 use crate::ids::{BlockId, ListId, PoolId, StreamKey};
-use crate::page::LastUse;
+use crate::page::{BuildMix, LastUse};
 use crate::size::{MIN_BLOCK_SIZE, ROUND_LARGE};
 use crate::sync::MutexGuard;
 

@@ -4,9 +4,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::block::Block;
-use crate::device::paging::alias::BuildMix;
 use crate::ids::{BlockId, StreamKey};
-use crate::page::LastUse;
+use crate::page::{BuildMix, LastUse};
 
 /// Blocks in state `Returning`, with their last uses.
 #[derive(Debug, Default)]
