@@ -6,6 +6,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`ids`], [`size`], [`error`] | newtypes, rounding rules, the error type |
+//! | `mix` | how ids and handles are hashed |
 //! | `primitives` | atomics and locks: real ones, or loom's |
 //! | `owners` | which device owns an address, without a lock |
 //! | `signals` | what is looked at before the lock of a device is taken |
@@ -42,6 +43,7 @@ pub mod history;
 pub mod ids;
 // Models use it by itself.
 pub mod lease;
+mod mix;
 #[cfg(loom)]
 pub mod owners;
 #[cfg(not(loom))]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{Context, caller};
 use crate::ids::{BlockId, MempoolId, SegmentId, StreamKey};
+use crate::mix::BuildMix;
 
 /// What an entry says. The order is the stock allocator's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,9 +78,9 @@ pub struct History {
     /// Entries for the trackers, not yet delivered.
     undelivered: Vec<TraceEntry>,
     /// Contexts of active blocks.
-    pub blocks: HashMap<BlockId, Arc<Context>>,
+    pub blocks: HashMap<BlockId, Arc<Context>, BuildMix>,
     /// Contexts of segments.
-    pub segments: HashMap<SegmentId, Arc<Context>>,
+    pub segments: HashMap<SegmentId, Arc<Context>, BuildMix>,
     graveyard: Vec<Arc<Context>>,
 }
 
@@ -96,8 +97,8 @@ impl Default for History {
             ring: Vec::new(),
             next: 0,
             undelivered: Vec::new(),
-            blocks: HashMap::new(),
-            segments: HashMap::new(),
+            blocks: HashMap::default(),
+            segments: HashMap::default(),
             graveyard: Vec::new(),
         }
     }

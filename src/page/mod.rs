@@ -5,6 +5,6 @@ mod numbers;
 mod pool;
 mod table;
 
-pub use numbers::{BuildMix, NumberSet, PageNumbers};
+pub use numbers::{NumberSet, PageNumbers};
 pub use pool::{LastUse, PagePool};
 pub use table::{PageTable, Stale};

@@ -3,29 +3,7 @@
 use std::collections::HashMap;
 
 use crate::driver::PhysicalHandle;
-
-/// Hashes handles: one multiplication is enough.
-#[derive(Debug, Default, Clone)]
-pub struct Mix(u64);
-
-/// Hashes handles, and other numbers that tell themselves apart.
-pub type BuildMix = std::hash::BuildHasherDefault<Mix>;
-
-impl std::hash::Hasher for Mix {
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_usize(byte.into());
-        }
-    }
-
-    fn write_usize(&mut self, value: usize) {
-        self.0 = (self.0 ^ value as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 32)
-    }
-}
+use crate::mix::BuildMix;
 
 /// A number for each handle that was ever mapped, below the most there were at one time.
 #[derive(Debug, Default)]

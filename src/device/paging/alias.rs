@@ -15,7 +15,8 @@ use crate::device::state::{Request, State};
 use crate::driver::{DriverResult, PhysicalHandle};
 use crate::history::Action;
 use crate::ids::{BlockId, SegmentId, StreamKey};
-use crate::page::{BuildMix, LastUse, NumberSet, Stale};
+use crate::mix::BuildMix;
+use crate::page::{LastUse, NumberSet, Stale};
 use crate::sync::MutexGuard;
 
 /// Mappings left behind at the most, for each page held: each takes an entry in the device's page table.

@@ -17,7 +17,8 @@ use crate::device::DeviceAllocator;
 use crate::device::state::{Request, State};
 use crate::history::Context;
 use crate::ids::{BlockId, ListId, PoolId, StreamKey};
-use crate::page::{BuildMix, LastUse};
+use crate::mix::BuildMix;
+use crate::page::LastUse;
 use crate::size::{MIN_BLOCK_SIZE, ROUND_LARGE};
 use crate::sync::MutexGuard;
 

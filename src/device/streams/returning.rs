@@ -5,7 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::block::Block;
 use crate::ids::{BlockId, StreamKey};
-use crate::page::{BuildMix, LastUse};
+use crate::mix::BuildMix;
+use crate::page::LastUse;
 
 /// Blocks in state `Returning`, with their last uses.
 #[derive(Debug, Default)]
