@@ -3,11 +3,8 @@
 
 use crate::device::state::{Request, State};
 
-/// Memory is tight when less than this part of what is held can move (1.5 %).
+/// Memory is tight when less than this part of what is held can move (1.5 %), and stays so if that was as little once.
 const TIGHT: usize = 64;
-/// It was tight at worst when less than this part could (0.8 %). With 1.5 % the serving trace, which is enough with 0.7 %
-/// more than what is live, makes half as many calls again with 2 %.
-const TIGHT_AT_WORST: usize = 128;
 
 impl State {
     /// Whether a request meets a full device on which memory that can move is scarcer than time.
@@ -26,7 +23,7 @@ impl State {
     /// Whether a full device was so full once, and will be again, that hardly anything was left.
     pub(in crate::device) fn is_tight_at_worst(&self) -> bool {
         let held = self.reserved();
-        self.device_full && self.most_full + held / TIGHT_AT_WORST > held
+        self.device_full && self.most_full + held / TIGHT > held
     }
 
     /// Notes how full a full device is with a request on it: what is active, and what can't move beside it.
@@ -78,10 +75,11 @@ mod tests {
         let request =
             |state: &mut State, bytes| state.request(bytes, 32, StreamKey(0), PoolId::DEFAULT);
         state.device_full = true;
+        // A MiB of 48 is left, more than 1.5 %.
         let small = request(&mut state, 15 * MIB);
         state.note_fullness(&small);
         assert!(!state.is_tight_at_worst());
-        let large = request(&mut state, 16 * MIB - 512);
+        let large = request(&mut state, 15 * MIB + MIB / 2);
         state.note_fullness(&large);
         assert!(state.is_tight_at_worst());
         state.note_fullness(&small);
