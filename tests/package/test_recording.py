@@ -4,15 +4,8 @@ import ast
 import gzip
 import json
 import os
-import signal
-import warnings
 
 import pytest
-
-#: All that a process says which ends without an exception in C++ that can't be unwound: what CPython
-#: before 3.14 does, while it shuts down, to threads in C++ that ask for its lock. Seen once, of the
-#: program with `backward`, and not again in 660 runs under load; no cause was found in npualloc.
-UNWOUND = "terminate called without an active exception"
 
 TRAIN = """
 import torch
@@ -157,13 +150,12 @@ def test_a_trace_with_stacks_says_who_allocated(environment, tmp_path):
 
 def test_the_environment_asks_for_stacks(environment, tmp_path):
     path = tmp_path / "t.gz"
-    # The autograd engine's threads run no Python.
-    code = TRAIN + "step(5000)\nweight.sum().backward()\n"
+    # The autograd engine's threads run no Python. When backward() has returned one of them still drops the graph, for
+    # which it takes the interpreter's lock (c10::SafePyObject, in a destructor): a program that ends just then is aborted
+    # in torch, with any allocator, as CPython before 3.14 unwinds threads that ask for its lock while it shuts down.
+    code = TRAIN + "step(5000)\nweight.sum().backward()\nimport time\ntime.sleep(1)\n"
     variables = {"NPUALLOC_TRACE": str(path), "NPUALLOC_TRACE_STACKS": "1"}
     status, _, errors = environment.run(code, **variables)
-    if (status, errors.strip()) == (-signal.SIGABRT, UNWOUND):
-        warnings.warn(f"run once more: the process ended with {UNWOUND!r}", stacklevel=1)
-        status, _, errors = environment.run(code, **variables)
     assert status == 0, errors
     assert stacks(read(path))[5000] == ["step", "<module>"]
 
