@@ -22,18 +22,8 @@ use crate::sync::MutexGuard;
 /// Mappings left behind at the most, for each page held: each takes an entry in the device's page table.
 const MAX_STALE: usize = 4;
 
-/// The pages that a request could have without waiting.
-#[derive(Debug, Default)]
-pub(super) struct Reachable {
-    numbers: NumberSet,
-}
-
-impl Reachable {
-    /// Whether the handle of a number is one of them.
-    pub fn has(&self, number: u32) -> bool {
-        self.numbers.contains(number)
-    }
-}
+/// The pages that a request could have without waiting, by their numbers.
+pub(super) type Reachable = NumberSet;
 
 /// Handles that mappings left behind lead to, and the latest use there.
 pub(in crate::device) type LeftBehind = HashMap<PhysicalHandle, LastUse, BuildMix>;
@@ -77,7 +67,7 @@ impl State {
                 && self.may_serve(donor.last_use(), request.stream)
             {
                 let numbers = donor.range.filter_map(|page| pages.number(page));
-                numbers.for_each(|number| reachable.numbers.insert(number));
+                numbers.for_each(|number| reachable.insert(number));
             }
         }
         for size in self.pages.sizes() {
@@ -85,7 +75,7 @@ impl State {
                 if used.is_none_or(|used| self.may_serve(used, request.stream))
                     && let Some(number) = self.numbers.get(handle)
                 {
-                    reachable.numbers.insert(number);
+                    reachable.insert(number);
                 }
             }
         }

@@ -159,7 +159,7 @@ impl State {
         let completed = self.fences.completed(self.lists[request.list].stream);
         let calls = |page: usize| match pages.stale(page) {
             None => 1,
-            Some(stale) if reachable.has(stale.number) => 0,
+            Some(stale) if reachable.contains(stale.number) => 0,
             Some(stale) if stale.tick <= completed => 2,
             Some(_) if waits => WAIT,
             Some(_) => FORBIDDEN,

@@ -105,8 +105,10 @@ impl DeviceAllocator {
         let numbers: Vec<Option<u32>> = handles
             .iter()
             .map(|handle| {
-                let stays = left.contains_key(handle);
-                (!stays).then(|| state.numbers.part(*handle)).flatten()
+                if left.contains_key(handle) {
+                    return None;
+                }
+                state.numbers.part(*handle)
             })
             .collect();
         let leaving: usize = beds.iter().map(|bed| bed.size).sum();
