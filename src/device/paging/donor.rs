@@ -95,7 +95,7 @@ impl State {
         });
         // Windows are looked for from low addresses on. Taking memory from there too keeps what moves together,
         // and free blocks elsewhere whole. New holes come later: for few pages, and where every page counts for any.
-        let tight = self.is_tight_at_worst();
+        let tight = self.is_tight();
         donors.sort_unstable_by_key(|donor| {
             let new = self.makes_a_hole(donor.block);
             let few = donor.pages() < WORTH_A_HOLE;

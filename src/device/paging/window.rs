@@ -38,7 +38,7 @@ impl State {
         reachable: &Reachable,
         waits: bool,
     ) -> Windows {
-        let mut best = Best::new(self.is_tight(request));
+        let mut best = Best::new(self.is_tight());
         let (mut parts, mut sums) = (Vec::new(), Vec::new());
         for other_pages in [false, true] {
             let runs = self.runs(request, other_pages, best.worth(), &mut parts);
@@ -345,7 +345,7 @@ mod tests {
 
     /// The best windows of all runs, each of them looked at.
     fn best_of_all(state: &State, request: &Request, reachable: &Reachable) -> Windows {
-        let mut best = Best::new(state.is_tight(request));
+        let mut best = Best::new(state.is_tight());
         let (mut parts, mut sums) = (Vec::new(), Vec::new());
         for other_pages in (0..2).map(|turn| turn == 1) {
             for run in state.runs(request, other_pages, best.worth(), &mut parts) {

@@ -7,21 +7,8 @@ use crate::device::state::{Request, State};
 const TIGHT: usize = 64;
 
 impl State {
-    /// Whether a request meets a full device on which memory that can move is scarcer than time.
-    pub(in crate::device) fn is_tight(&self, request: &Request) -> bool {
-        let held = self.reserved();
-        // Where the most that was ever active left little room, the way there is tight already.
-        let was_tight = self.most.active + held / TIGHT > held;
-        let margin = if was_tight {
-            2 * held / TIGHT
-        } else {
-            held / TIGHT
-        };
-        self.is_tight_at_worst() || (self.device_full && self.active_with(request) + margin > held)
-    }
-
-    /// Whether a full device was so full once, and will be again, that hardly anything was left.
-    pub(in crate::device) fn is_tight_at_worst(&self) -> bool {
+    /// Whether memory that can move is scarcer than time: a full device is so full, or was once and will be again.
+    pub(in crate::device) fn is_tight(&self) -> bool {
         let held = self.reserved();
         self.device_full && self.most_full + held / TIGHT > held
     }
@@ -78,13 +65,13 @@ mod tests {
         // A MiB of 48 is left, more than 1.5 %.
         let small = request(&mut state, 15 * MIB);
         state.note_fullness(&small);
-        assert!(!state.is_tight_at_worst());
+        assert!(!state.is_tight());
         let large = request(&mut state, 15 * MIB + MIB / 2);
         state.note_fullness(&large);
-        assert!(state.is_tight_at_worst());
+        assert!(state.is_tight());
         state.note_fullness(&small);
-        assert!(state.is_tight_at_worst());
+        assert!(state.is_tight());
         state.device_full = false;
-        assert!(!state.is_tight_at_worst());
+        assert!(!state.is_tight());
     }
 }
