@@ -6,12 +6,12 @@ use crate::stats::Lane;
 
 /// By how much memory held may exceed what was ever needed at once before idle pages are reused instead
 /// of asking for more: this part of it (2.8 %). With what small requests may have beyond ([`SMALL_SHARE`]) and what rounding
-/// adds, 22 recorded programs stay within 3 % of what their tensors have; 1/34 made two of them hold 3.02 and 3.07 % more, for as
-/// many driver calls on average (`docs/experiments-memory.md`, *How much may be held*).
+/// adds, 17 recorded programs, all but the sharded ones, stay within 3 % of what their tensors have. With 1/34 two of them did
+/// not, for as many driver calls on average (`docs/experiments-memory.md`, *How much may be held*).
 const SLACK: usize = 36;
 /// The same once the large blocks of all streams are in one list (7 %), but no more than what other streams than the
 /// list's own had at once: what streams free in turns leaves holes of many sizes. Four recorded programs of several streams
-/// make 33, 84, 0 and 155 driver calls once this much is held; with the usual 3 % 3,451, 67, 223 and 4,022. It is a part of
+/// make 33, 84, 0 and 155 driver calls once this much is held; with 3 % 3,451, 67, 223 and 4,022. It is a part of
 /// what was allocated, since blocks that wait for another stream serve as slack.
 const SHARED_SLACK: usize = 14;
 /// The same where virtual segments were not asked for: programs that are content with what fixed segments hold
