@@ -40,7 +40,9 @@ class Replay {
         every_(std::max<std::size_t>(1, count / std::max<std::size_t>(1, samples))) {
     std::size_t blocks = 0;
     for (std::size_t i = 0; i < count; ++i) {
-      if (events[i].kind == 'a') blocks = std::max<std::size_t>(blocks, events[i].id + 1);
+      if (events[i].kind != 'a') continue;
+      blocks = std::max<std::size_t>(blocks, events[i].id + 1);
+      ++all_allocations_;
     }
     blocks_.resize(blocks);
     for (std::size_t i = 0; i < stream_count; ++i) {
@@ -102,6 +104,7 @@ class Replay {
       case 'a': {
         Block& block = blocks_.at(event.id);
         void* handle = handles_.at(event.stream);
+        if (allocations_ == all_allocations_ / 2) half_ = sim_.memory().calls;
         block = {allocator().raw_alloc_with_stream(event.bytes, handle), event.bytes, event.stream};
         ++allocations_;
         live_ += event.bytes;
@@ -263,6 +266,7 @@ class Replay {
         << ",\"retries\":" << stats.num_alloc_retries << ",\"hazards\":" << sim_.hazards()
         << ",\"memory_calls\":" << memory.count << ",\"memory_ns\":" << memory.ns
         << ",\"late_calls\":" << late.count << ",\"late_ns\":" << late.ns
+        << ",\"second_half_calls\":" << second_half(out_of_memory_at < 0)
         << ",\"device_syncs\":" << own[kSyncDevice].count << ",\"waits\":" << waits.count
         << ",\"wait_ns\":" << waits.ns + waits.wait_ns << ",\"virtual_ns\":" << virtual_ns
         << ",\"calls\":{";
@@ -282,6 +286,11 @@ class Replay {
     return out.str();
   }
 
+  // Memory calls in the second half of the allocations, as JSON.
+  std::string second_half(bool completed) const {
+    return completed && allocations_ > 0 ? std::to_string(seen_.calls - half_) : "null";
+  }
+
   static Allocator& allocator() { return *c10_npu::NPUCachingAllocator::allocator.load(); }
 
   const TraceEvent* events_;
@@ -296,6 +305,10 @@ class Replay {
   std::uint64_t live_ = 0;
   std::uint64_t peak_live_ = 0;
   std::uint64_t allocations_ = 0;
+  // Of the whole trace.
+  std::uint64_t all_allocations_ = 0;
+  // Memory calls before the second half of the allocations.
+  std::uint64_t half_ = 0;
   // Device memory in use before the first event.
   std::uint64_t base_ = 0;
   Memory seen_{};

@@ -149,6 +149,14 @@ fn general(trace: &TraceReport, wrong: &mut Vec<String>) {
             run.late_calls < run.memory_calls && run.device_syncs <= run.waits,
             "the first growth made no call".into(),
         );
+        claim(
+            run.second_half_calls
+                .is_some_and(|calls| calls <= run.memory_calls),
+            format!(
+                "{:?} memory calls in the second half of {}",
+                run.second_half_calls, run.memory_calls
+            ),
+        );
         match &measured.least {
             None => claim(false, "completes at no capacity".into()),
             Some(at) => claim(
@@ -205,6 +213,12 @@ fn exact(trace: &TraceReport, wrong: &mut Vec<String>) {
     );
     equal("memory calls", run.memory_calls, 5);
     equal("calls after growth", run.late_calls, 0);
+    // Of five blocks the last three.
+    equal(
+        "calls in the second half",
+        run.second_half_calls.unwrap_or(0),
+        3,
+    );
     // The program's own synchronisation is not the allocator's.
     equal("device synchronisations", run.device_syncs, 0);
     if let Some(at) = &stock.least {

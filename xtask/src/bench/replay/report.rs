@@ -35,6 +35,8 @@ pub struct Run {
     pub late_calls: u64,
     /// Their time.
     pub late_ns: u64,
+    /// All memory calls in the second half of the trace's allocations; none where the replay did not reach its end.
+    pub second_half_calls: Option<u64>,
     /// Device synchronisations by the allocator.
     pub device_syncs: u64,
     /// Waits for the device, a stream or an event by the allocator.
@@ -54,6 +56,12 @@ impl Run {
     /// Whether it reached the end of the trace.
     pub fn completed(&self) -> bool {
         self.out_of_memory_at.is_none()
+    }
+
+    /// Memory calls for 10,000 allocations in the second half of them.
+    pub fn second_half_share(&self) -> Option<f64> {
+        let half = self.allocations - self.allocations / 2;
+        Some(self.second_half_calls? as f64 * 1e4 / half as f64)
     }
 
     /// Time that memory cost after the first growth: driver calls and waits.

@@ -33,6 +33,10 @@ pub fn text(report: &Report, configurations: &[Configuration], preset: &str) -> 
          calls and of waits, ample memory",
         summary.ample(),
     );
+    part(
+        "Memory calls in the second half of the allocations (for 10,000 of them), ample memory",
+        summary.second_half(),
+    );
     for reference in [Configuration::StockExpandable, Configuration::StockDefault] {
         if let Some(table) = summary.pressure(reference) {
             part(
@@ -106,17 +110,30 @@ impl Summary<'_> {
     }
 
     fn ample(&self) -> Table {
+        self.cells(|run| {
+            let share = run.late_calls as f64 * 1e4 / run.allocations.max(1) as f64;
+            format!(
+                "{} ({share:.1}) · {} · {}",
+                run.late_calls,
+                run.device_syncs,
+                millis(run)
+            )
+        })
+    }
+
+    fn second_half(&self) -> Table {
+        self.cells(
+            |run| match (run.second_half_calls, run.second_half_share()) {
+                (Some(calls), Some(share)) => format!("{calls} ({share:.1})"),
+                _ => "-".to_owned(),
+            },
+        )
+    }
+
+    /// What is said of each run with ample memory.
+    fn cells(&self, say: impl Fn(&Run) -> String) -> Table {
         let rows = self.configurations.iter().map(|configuration| {
-            let cells = self.measured(*configuration, |_, it| {
-                let run = &it.ample;
-                let share = run.late_calls as f64 * 1e4 / run.allocations.max(1) as f64;
-                format!(
-                    "{} ({share:.1}) · {} · {}",
-                    run.late_calls,
-                    run.device_syncs,
-                    millis(run)
-                )
-            });
+            let cells = self.measured(*configuration, |_, it| say(&it.ample));
             let mut row = vec![configuration.name().to_owned()];
             row.extend(cells.into_iter().map(Option::unwrap_or_default));
             row

@@ -59,6 +59,8 @@ fn ample(trace: &TraceReport, live: f64, preset: &str) -> Table {
             "memory calls",
             "after growth",
             "per 10,000",
+            "second half",
+            "per 10,000",
             "driver ms",
             "syncs",
             "waited ms",
@@ -80,6 +82,10 @@ fn ample(trace: &TraceReport, live: f64, preset: &str) -> Table {
                 "{:.1}",
                 run.late_calls as f64 * 1e4 / run.allocations.max(1) as f64
             ),
+            run.second_half_calls
+                .map_or("-".into(), |calls| calls.to_string()),
+            run.second_half_share()
+                .map_or("-".into(), |share| format!("{share:.1}")),
             millis(run.late_ns),
             run.device_syncs.to_string(),
             millis(run.wait_ns),
