@@ -71,6 +71,11 @@ impl FreeIndex {
         self.iter(arena).map(|id| arena[id].size).sum()
     }
 
+    /// Gives back the room of sizes that are no longer free.
+    pub fn shrink(&mut self) {
+        self.large.shrink();
+    }
+
     /// Bytes of bookkeeping held.
     pub fn heap_bytes(&self) -> usize {
         let exact = self.exact.as_ref().map_or(0, LazyArray::len) * size_of::<Line>();

@@ -186,6 +186,11 @@ impl LargeBins {
             })
     }
 
+    /// Gives back the room of sizes that are no longer here.
+    pub fn shrink(&mut self) {
+        self.others.iter_mut().for_each(OrderedBin::shrink);
+    }
+
     /// Bytes of bookkeeping held.
     pub fn heap_bytes(&self) -> usize {
         let bins = self.bins.as_ref().map_or(0, LazyArray::len) * size_of::<Bin>();
@@ -197,10 +202,36 @@ impl LargeBins {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::{ListId, SegmentId};
 
     #[test]
     fn a_bin_fills_one_cache_line() {
         assert_eq!(size_of::<Bin>(), 64);
+    }
+
+    #[test]
+    fn room_for_sizes_that_are_gone_is_given_back() {
+        let mut arena = BlockArena::default();
+        let mut bins = LargeBins::default();
+        let sizes = (1..=40).map(|step| LARGE_FROM + 512 * step);
+        let blocks: Vec<_> = sizes
+            .map(|size| {
+                let addr = size << 8;
+                let id = arena.insert(addr, size, SegmentId(0), ListId(0));
+                bins.insert(&mut arena, id, addr, size);
+                (id, addr, size)
+            })
+            .collect();
+        // All but two, one of which waits beside the other.
+        for &(id, addr, size) in &blocks[2..] {
+            bins.remove(&mut arena, id, addr, size);
+        }
+        let held = bins.heap_bytes();
+        bins.shrink();
+        let entry = size_of::<super::super::ordered_bin::Entry>();
+        assert!(bins.heap_bytes() + 38 * entry <= held, "{held}");
+        let (found, class) = bins.at_least(blocks[1].2).expect("it stays");
+        assert_eq!((found, class.first()), (blocks[1].2, blocks[1].0));
     }
 
     #[test]

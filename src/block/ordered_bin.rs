@@ -64,6 +64,11 @@ impl OrderedBin {
         self.sizes.capacity() * size_of::<Entry>()
     }
 
+    /// Gives back the room of sizes that are no longer here.
+    pub fn shrink(&mut self) {
+        self.sizes.shrink_to_fit();
+    }
+
     /// Takes the largest size out.
     pub fn pop(&mut self) -> Option<Entry> {
         self.sizes.pop()

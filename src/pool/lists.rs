@@ -119,6 +119,11 @@ impl FreeLists {
             .enumerate()
             .map(|(index, list)| (ListId(index as u32), list))
     }
+
+    /// Gives back the room for sizes that are no longer free.
+    pub fn shrink(&mut self) {
+        self.lists.iter_mut().for_each(|list| list.free.shrink());
+    }
 }
 
 impl std::ops::Index<ListId> for FreeLists {

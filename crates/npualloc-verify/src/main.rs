@@ -96,17 +96,18 @@ fn train(steps: u64, config: &str) -> bool {
     let every = (steps.div_ceil(PERIOD) / 10).max(1) * PERIOD;
     println!("settings: {config:?}");
     println!(
-        "     steps  hours  reserved MiB  bookkeeping KiB  resident MiB  driver calls  ns/operation"
+        "     steps  hours  reserved MiB  blocks  bookkeeping KiB  resident MiB  driver calls  ns/operation"
     );
     let mut operations = 0;
     let outcome = soak(steps, config, |sample: &Sample| {
         operations += sample.operations;
         if sample.steps.is_multiple_of(every) || sample.steps <= 2 * PERIOD {
             println!(
-                "{:>10} {:>6.0} {:>13.1} {:>16.1} {:>13.1} {:>13} {:>13.1}",
+                "{:>10} {:>6.0} {:>13.1} {:>7} {:>16.1} {:>13.1} {:>13} {:>13.1}",
                 sample.steps,
                 sample.steps as f64 * STEP_SECONDS / 3600.0,
                 sample.reserved as f64 / 1048576.0,
+                sample.blocks,
                 sample.bookkeeping as f64 / 1024.0,
                 sample.resident as f64 / 1048576.0,
                 sample.driver_calls,

@@ -79,6 +79,7 @@ impl DeviceAllocator {
         // As the client waits for the device anyway: what comes next works on bookkeeping that lies close together.
         state.arena.tidy();
         state.live.shrink();
+        state.lists.shrink();
         Ok(())
     }
 

@@ -130,7 +130,13 @@ impl DeviceAllocator {
         state.pools.reset_peak();
     }
 
-    /// Bytes of host memory the bookkeeping holds for blocks.
+    /// Blocks in any state: live, free, waiting, and addresses without memory.
+    pub fn block_count(&self) -> usize {
+        self.state.look().arena.len()
+    }
+
+    /// Bytes of host memory the bookkeeping holds for blocks: room for the most that there ever were, until
+    /// `empty_cache` gives some of it back.
     pub fn bookkeeping_bytes(&self) -> usize {
         let state = self.state.look();
         let lists = state.lists.iter().map(|(_, list)| list.free.heap_bytes());
