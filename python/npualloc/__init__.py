@@ -6,6 +6,7 @@ raises ImportError where that is not possible. `NPUALLOC_DISABLE=1` leaves torch
 
 import ctypes
 import importlib.metadata
+import operator
 import os
 import pathlib
 import sys
@@ -129,13 +130,23 @@ def wake_up(device=None, pool=None):
 def _change_memory(name, device, pool):
     if not enabled():
         raise RuntimeError("npualloc is not enabled")
-    first, second = (0, 0) if pool is None else getattr(pool, "id", pool)
+    first, second = (0, 0) if pool is None else _pool_id(pool)
     changed = ctypes.c_uint64()
     _trace._call(
         _plugin, name, _index(device), ctypes.c_uint64(first), ctypes.c_uint64(second),
         int(pool is None), ctypes.byref(changed),
     )
     return changed.value
+
+
+def _pool_id(pool):
+    """The two numbers of a pool, given as a MemPool or as those."""
+    numbers = getattr(pool, "id", pool)
+    try:
+        first, second = map(operator.index, numbers)
+    except (TypeError, ValueError):
+        raise TypeError(f"npualloc: pool is a MemPool or its two numbers, not {pool!r}") from None
+    return first, second
 
 
 def check_memory(device=None):

@@ -181,6 +181,24 @@ def test_other_devices_do_not_sleep(environment):
     assert slept >= 8 << 20
 
 
+def test_what_is_no_pool_is_named(environment):
+    code = (
+        "import torch, npualloc\n"
+        "torch.ones(1, device='npu')\n"
+        "found = []\n"
+        "for pool in (3, 'all', (1, 2, 3), (1, None)):\n"
+        "    for call in (npualloc.sleep, npualloc.wake_up):\n"
+        "        try:\n"
+        "            call(pool=pool)\n"
+        "        except TypeError as error:\n"
+        "            found.append(str(error))\n"
+        "print(found)\n"
+    )
+    found = environment.answer(code)
+    said = "npualloc: pool is a MemPool or its two numbers, not"
+    assert found == [f"{said} {pool!r}" for pool in (3, "all", (1, 2, 3), (1, None)) for _ in range(2)]
+
+
 def test_stats_while_off_is_an_error(environment):
     code = "import torch, npualloc\nnpualloc.stats()"
     status, _, errors = environment.run(code, NPUALLOC_DISABLE="1")

@@ -129,6 +129,22 @@ def test_faults_of_the_device_are_named(run_both):
     assert subject.value["then"] == stock.value["then"]
 
 
+@pytest.mark.parametrize(
+    ("call", "function", "virtual"),
+    [("aclrtMalloc", "aclrtMallocAlign32", False), ("aclrtMallocPhysical", "aclrtMallocPhysical", True),
+     ("aclrtMapMem", "aclrtMapMem", True)],
+)
+def test_a_failure_names_the_runtimes_function(processes, subject, call, function, virtual):
+    """The stock allocator crashes where mapping fails, and names a variable for aclrtMalloc."""
+    if subject == "stock" and function != "aclrtMallocPhysical":
+        pytest.skip("the stock allocator crashes there, or names a variable")
+    env = {"PYTORCH_NPU_ALLOC_CONF": f"expandable_segments:{virtual}"}
+    tried = [subject] if function != "aclrtMallocPhysical" else [subject, "stock"]
+    for allocator in tried:
+        error = processes.run("limits:failing_call", allocator, env=env, call=call).value
+        assert error["line"].endswith(f"NPU function error: {function}, error code is 507899"), allocator
+
+
 @pytest.mark.parametrize("engine", ["", "expandable_segments:True,"])
 def test_cached_memory_goes_back_before_a_request_is_refused(run_both, engine):
     conf = f"{engine}throw_on_npumalloc_oom:True,per_process_memory_fraction:0.5"

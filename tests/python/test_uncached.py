@@ -26,9 +26,19 @@ def test_zero_means_cached(run_both):
     assert subject.value == stock.value
 
 
-def test_bad_values_are_refused(processes, subject):
+def test_memory_alive_at_the_end_of_a_process_is_no_failure(processes, subject):
+    """The stock allocator frees it on a runtime that is gone, and the process aborts."""
+    if subject == "stock":
+        pytest.skip("with the stock allocator such a process aborts")
+    ended = processes.leave("lifecycle:alive", subject, env={"PYTORCH_NO_NPU_MEMORY_CACHING": "1"})
+    assert ended.status == 0, ended.output
+    assert "error code" not in ended.output
+
+
+@pytest.mark.parametrize("value", ["2", "-1", "foo", "1x"])
+def test_bad_values_are_refused(processes, subject, value):
     """The stock allocator takes every value but 0 for 1."""
-    env = {"PYTORCH_NO_NPU_MEMORY_CACHING": "2"}
+    env = {"PYTORCH_NO_NPU_MEMORY_CACHING": value}
     if subject == "stock":
         pytest.skip("the stock allocator takes every value but 0 for 1")
     outcome = processes.run("interfaces:used", subject, fresh=True, env=env)

@@ -204,15 +204,16 @@ pub struct FuzzArgs {
     pub target: Option<FuzzTarget>,
 
     /// Seconds for each target [default: 10]
-    #[arg(long, value_name = "N", conflicts_with = "runs")]
+    #[arg(long, value_name = "N", conflicts_with = "runs", value_parser = clap::value_parser!(u64).range(1..))]
     pub seconds: Option<u64>,
 
     /// Inputs for each target
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub runs: Option<u64>,
 
     /// Instead: random programs on the core at full speed, until so many operations are done
-    #[arg(long, value_name = "N", conflicts_with_all = ["target", "seconds", "runs"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["target", "seconds", "runs"],
+        value_parser = clap::value_parser!(u64).range(1..))]
     pub operations: Option<u64>,
 
     /// For --operations: another seed makes other programs [default: 1]
@@ -333,11 +334,16 @@ fn torch_version(text: &str) -> std::result::Result<String, String> {
         && text
             .split('.')
             .all(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
-    if plain {
-        Ok(text.to_owned())
-    } else {
-        Err("expected a version like 2.14.0".into())
+    if !plain {
+        return Err("expected a version like 2.14.0".into());
     }
+    let mut parts = text
+        .split('.')
+        .map(|n| n.parse::<u32>().unwrap_or(u32::MAX));
+    if (parts.next(), parts.next()) < (Some(2), Some(13)) {
+        return Err("torch and torch-npu must be 2.13 or later".into());
+    }
+    Ok(text.to_owned())
 }
 
 #[cfg(test)]

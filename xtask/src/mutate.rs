@@ -110,12 +110,6 @@ pub fn main(arguments: &MutateArgs) -> Result<ExitCode> {
     let project = Project::locate()?;
     apt::ensure(&[Need::Cxx])?;
     let faults = read(&project)?;
-    let copy = Copy::make(&project, &faults)?;
-    let sound = copy.check_sound()?;
-    let cpus = thread::available_parallelism().map_or(1, usize::from);
-    // Runs side by side take turns on the processors.
-    let share = usize::from(arguments.jobs).div_ceil(cpus).max(1) as u32;
-    let limit = PATIENCE.max(sound * LONGER * share);
     let chosen: Vec<(usize, &Fault)> = (1..)
         .zip(&faults)
         .filter(|(_, fault)| {
@@ -124,6 +118,12 @@ pub fn main(arguments: &MutateArgs) -> Result<ExitCode> {
         })
         .collect();
     ensure!(!chosen.is_empty(), "no fault has that in its name");
+    let copy = Copy::make(&project, &faults)?;
+    let sound = copy.check_sound()?;
+    let cpus = thread::available_parallelism().map_or(1, usize::from);
+    // Runs side by side take turns on the processors.
+    let share = usize::from(arguments.jobs).div_ceil(cpus).max(1) as u32;
+    let limit = PATIENCE.max(sound * LONGER * share);
     let next = AtomicUsize::new(0);
     let fates = Mutex::new(BTreeMap::new());
     thread::scope(|scope| {

@@ -33,9 +33,13 @@ pub fn build(project: &Project, versions: &[String]) -> Result<PathBuf> {
     one_of_each_series(versions)?;
     let out = project.target.join("package");
     let stage = out.join("stage");
-    // Files of an earlier build must not end up in this wheel.
-    if out.exists() {
-        fs::remove_dir_all(&out).with_context(|| format!("remove {}", out.display()))?;
+    // Files of an earlier build must not end up in this wheel; the earlier wheel stays until there is a new one.
+    let fresh = out.join("new");
+    for directory in [&stage, &fresh] {
+        if directory.exists() {
+            fs::remove_dir_all(directory)
+                .with_context(|| format!("remove {}", directory.display()))?;
+        }
     }
     copy(&project.root.join(SOURCES), &stage)?;
     let mut builder = None;
@@ -70,10 +74,16 @@ pub fn build(project: &Project, versions: &[String]) -> Result<PathBuf> {
                 "--quiet",
             ])
             .args(["--no-deps", "--no-build-isolation", "--wheel-dir"])
-            .args([&out, &stage])
+            .args([&fresh, &stage])
             .env("NPUALLOC_VERSION", env!("CARGO_PKG_VERSION")),
     )?;
-    only_wheel(&out)
+    let wheel = only_wheel(&fresh)?;
+    while let Ok(earlier) = only_wheel(&out) {
+        fs::remove_file(&earlier).with_context(|| format!("remove {}", earlier.display()))?;
+    }
+    let place = out.join(wheel.file_name().context("a wheel without a name")?);
+    fs::rename(&wheel, &place).with_context(|| format!("move {} there", wheel.display()))?;
+    Ok(place)
 }
 
 /// One library serves a series: of two versions the second would take the first's place.

@@ -41,6 +41,16 @@ const ELSEWHERE: [&str; 5] = [
     "PIP_USER",
 ];
 
+/// Prints the version of torch where torch-npu is there as well.
+const ASK_VERSION: &str = "
+import importlib.metadata as metadata, sys
+try:
+    metadata.version('torch-npu')
+    print(metadata.version('torch'))
+except metadata.PackageNotFoundError as missing:
+    sys.exit(f'{missing.name} is not installed')
+";
+
 /// An interpreter with torch and torch_npu.
 #[derive(Clone)]
 pub struct Python {
@@ -95,7 +105,12 @@ impl Python {
             } else {
                 say(&format!("adding packages to {}", home.display()));
             }
-            pip(&program).args(&wanted).check()?;
+            let installed_all = pip(&program).args(&wanted).check();
+            if step == Step::Create && installed_all.is_err() {
+                // There may be no such version.
+                let _ = fs::remove_dir_all(&home);
+            }
+            installed_all?;
             has_all(&program, &wanted)?;
             let list = union(installed.as_deref(), &wanted);
             fs::write(&stamp, list).with_context(|| format!("write {}", stamp.display()))?;
@@ -110,9 +125,7 @@ impl Python {
     fn given(program: &Path) -> Result<Self> {
         // The metadata is asked, not the packages: torch_npu can't be imported
         // without a CANN runtime.
-        let ask =
-            "import importlib.metadata as m; m.version('torch-npu'); print(m.version('torch'))";
-        let version = process::output(Command::new(program).args(["-c", ask]))
+        let version = process::output(Command::new(program).args(["-c", ASK_VERSION]))
             .with_context(|| format!("{} has no torch with torch-npu", program.display()))?;
         let version = version.split('+').next().unwrap_or_default().to_owned();
         let program = if program.components().count() > 1 {

@@ -38,7 +38,9 @@ aclrtStream current_stream(int device) {
 }
 
 void delete_uncached(void* ptr) {
-  if (c10_npu::NpuSysCtrl::GetInstance().GetInitFlag()) c10_npu::npuSynchronizeDevice(false);
+  // Memory went with the runtime when torch_npu finalised it.
+  if (!c10_npu::NpuSysCtrl::GetInstance().GetInitFlag()) return;
+  c10_npu::npuSynchronizeDevice(false);
   NPU_CHECK_ERROR(api().free(ptr), "aclrtFree");
 }
 

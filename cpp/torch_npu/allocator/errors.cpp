@@ -1,6 +1,8 @@
 // Failures as the stock allocator reports them, and who is told about them.
 #include <sstream>
+#include <string_view>
 #include <thread>
+#include <utility>
 
 #include "../../c10/convert.h"
 #include "../driver/driver.h"
@@ -16,6 +18,27 @@ constexpr int kLogError = 40;
 bool is_config(Status status) {
   return status == Status::ConfigValue || status == Status::ConfigRuntime ||
          status == Status::ConfigNotANumber || status == Status::ConfigOutOfRange;
+}
+
+// What torch_npu says of a failed call, to which it adds the code: the runtime's function, as
+// programs that look for it know it. `text` is the core's "<call> failed, error code is <code>".
+std::string failed_call(const std::string& text) {
+  static constexpr std::pair<std::string_view, const char*> kFunctions[] = {
+      {"malloc", "aclrtMallocAlign32"},
+      {"free", "aclrtFree"},
+      {"memory_info", "aclrtGetMemInfo"},
+      {"reserve_address", "aclrtReserveMemAddress"},
+      {"release_address", "aclrtReleaseMemAddress"},
+      {"malloc_physical", "aclrtMallocPhysical"},
+      {"free_physical", "aclrtFreePhysical"},
+      {"map", "aclrtMapMem"},
+      {"unmap", "aclrtUnmapMem"},
+  };
+  const std::string_view call = std::string_view(text).substr(0, text.find(' '));
+  for (const auto& [name, function] : kFunctions) {
+    if (name == call) return function;
+  }
+  return text.substr(0, text.find(", error code is"));
 }
 
 }  // namespace
@@ -48,7 +71,7 @@ void NpuAllocator::raise(Status status, std::int32_t code) const {
   }
   if (status == Status::DriverError) {
     if (foreign != nullptr) std::rethrow_exception(foreign);
-    NPU_CHECK_ERROR(code, message.c_str());
+    NPU_CHECK_ERROR(code, failed_call(message).c_str());
   }
   if (status == Status::OutOfMemory || status == Status::Rejected) {
     if (host::log_wanted(kLogError)) {

@@ -1,6 +1,7 @@
 #include "settings.h"
 
 #include <cstdlib>
+#include <string_view>
 
 #include "../host.h"
 #include "npu_allocator.h"
@@ -55,10 +56,10 @@ bool queue_for_each_stream() {
 bool force_uncached() {
   static const bool uncached = [] {
     const char* text = std::getenv("PYTORCH_NO_NPU_MEMORY_CACHING");
-    const long value = text == nullptr ? 0 : std::strtol(text, nullptr, 10);
-    TORCH_CHECK(value == 0 || value == 1, "PYTORCH_NO_NPU_MEMORY_CACHING should be 0 or 1.",
-                PTA_ERROR(ErrCode::VALUE));
-    return value == 1;
+    const std::string_view value = text == nullptr ? "" : text;
+    TORCH_CHECK(value.empty() || value == "0" || value == "1",
+                "PYTORCH_NO_NPU_MEMORY_CACHING should be 0 or 1.", PTA_ERROR(ErrCode::VALUE));
+    return value == "1";
   }();
   return uncached;
 }

@@ -63,6 +63,8 @@ fn replace(path: &Path, contents: &[u8], mode: Permissions) -> io::Result<()> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
+    // An error names the directory then, not the file that takes the place of the other in the end.
+    fs::metadata(directory)?;
     let mut file = tempfile::Builder::new()
         .permissions(mode)
         .tempfile_in(directory)?;

@@ -136,6 +136,15 @@ def device_faults(codes):
     return {"texts": texts, "then": allocate(40 * MIB).nbytes}
 
 
+def failing_call(call):
+    """What a request says where a function of the runtime fails."""
+    set_faults = ctypes.CDLL("libascendcl.so").cannSimSetFaults
+    assert set_faults(f"{call}:every=1,code=507899".encode()) == 0
+    error = caught(allocate, 40 * MIB)
+    assert set_faults(b"") == 0
+    return error
+
+
 def grown_then_refused():
     """Ever larger requests, each of which needs what the ones before left in the cache; then one above the limit."""
     served = []

@@ -34,6 +34,35 @@ fn versions_are_refused_where_they_have_no_effect() {
 }
 
 #[test]
+fn versions_are_of_a_series_that_is_supported() {
+    for (version, taken) in [
+        ("2.12.0", false),
+        ("1.14.0", false),
+        ("2.9.1", false),
+        ("2.13", false),
+        ("2.13.0", true),
+        ("2.14.1", true),
+        ("3.0.0", true),
+    ] {
+        assert_eq!(super::torch_version(version).is_ok(), taken, "{version}");
+    }
+}
+
+#[test]
+fn a_run_without_end_or_without_work_is_refused() {
+    for option in ["--seconds", "--runs", "--operations"] {
+        for (number, taken) in [("0", false), ("1", true)] {
+            let words = ["xtask", "fuzz", option, number];
+            assert_eq!(
+                Cli::try_parse_from(words).is_ok(),
+                taken,
+                "{option} {number}"
+            );
+        }
+    }
+}
+
+#[test]
 fn the_check_of_a_benchmark_takes_no_options_of_the_benchmark() {
     let check = ["xtask", "bench", "replay", "--check"];
     for more in [

@@ -130,6 +130,25 @@ fn a_link_to_a_page_stays_a_link() {
 }
 
 #[test]
+fn a_page_that_cannot_be_written_is_named() {
+    let files = Files::new();
+    let trace = files.write("t", growing());
+    let page = files.0.path().join("missing/x.html");
+    let page = page.to_str().expect("a name");
+    let trace = trace.to_str().expect("a name");
+    let outcome = npualloc()
+        .args(["report", "-q", trace, "-o", page])
+        .assert()
+        .failure();
+    let said = String::from_utf8_lossy(&outcome.get_output().stderr).into_owned();
+    // The directory of the test has such a name itself.
+    assert!(
+        said.contains(page) && said.matches("/.tmp").count() == 1,
+        "{said}"
+    );
+}
+
+#[test]
 fn the_umask_and_the_mode_of_the_page_before_are_kept() {
     let files = Files::new();
     let trace = files.write("t", growing());
