@@ -39,7 +39,7 @@ aclrtStream current_stream(int device) {
 
 void delete_uncached(void* ptr) {
   // Memory went with the runtime when torch_npu finalised it.
-  if (!c10_npu::NpuSysCtrl::GetInstance().GetInitFlag()) return;
+  if (!runtime_is_up()) return;
   c10_npu::npuSynchronizeDevice(false);
   NPU_CHECK_ERROR(api().free(ptr), "aclrtFree");
 }

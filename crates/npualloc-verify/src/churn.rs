@@ -106,7 +106,8 @@ impl Round {
         }
         // Every other round has the engine that users get. The number of configurations is odd, so each is run with it.
         let probe = number.is_multiple_of(2);
-        let mut settings = settings(CONFIGS[number % CONFIGS.len()], probe);
+        let mut settings =
+            settings(CONFIGS[number % CONFIGS.len()], probe).expect("valid settings");
         // A thread beside the program in half of the rounds.
         if random.below(2) == 0 {
             settings.prefetch = AHEAD;

@@ -1,7 +1,7 @@
 //! Operations on the allocator, and programs of them. Numbers that name something are taken modulo what
 //! there is, so every program makes sense.
 
-use npualloc::config::{DefaultEngine, Settings};
+use npualloc::config::{ConfigError, DefaultEngine, Settings};
 use npualloc::driver::OUT_OF_MEMORY_CODE;
 
 /// Settings at the start.
@@ -22,14 +22,14 @@ pub const CONFIGS: [&str; 11] = [
 /// The settings of a configuration string; with `probe` the driver decides between the engines where the string
 /// doesn't, as it does for users. Otherwise segments are fixed then.
 ///
-/// # Panics
+/// # Errors
 /// When the string is refused.
-pub fn settings(config: &str, probe: bool) -> Settings {
-    let mut settings = Settings::parse(config).expect("valid settings");
+pub fn settings(config: &str, probe: bool) -> Result<Settings, ConfigError> {
+    let mut settings = Settings::parse(config)?;
     if probe {
         settings.default_engine = DefaultEngine::Probe;
     }
-    settings
+    Ok(settings)
 }
 
 /// Changes of settings while a program runs. The last one is always refused, others when they exclude what

@@ -9,13 +9,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use npualloc::config::{DefaultEngine, Settings};
 use npualloc::device::DeviceAllocator;
 use npualloc::driver::fake::FakeDriver;
 use npualloc::ids::{MempoolId, StreamKey};
 use npualloc::registry::Registry;
 
 use crate::Random;
+use crate::op::settings;
 use crate::watch::token;
 
 /// Steps after which the lengths come again.
@@ -133,8 +133,7 @@ fn resident_bytes() -> usize {
 
 impl Soak {
     fn new(config: &str) -> Result<Self, String> {
-        let mut settings = Settings::parse(config).map_err(|error| error.to_string())?;
-        settings.default_engine = DefaultEngine::Probe;
+        let settings = settings(config, true).map_err(|error| error.to_string())?;
         let driver = Arc::new(FakeDriver::new(CAPACITY));
         let registry = Registry::new(driver.clone(), settings, 32);
         registry.init(1).expect("a device");

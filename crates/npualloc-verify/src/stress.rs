@@ -54,7 +54,7 @@ pub fn stress((config, two_addresses): (&str, bool), threads: u64, steps: usize)
     if !two_addresses {
         driver.refuse_aliasing();
     }
-    let mut settings = settings(config, true);
+    let mut settings = settings(config, true).expect("valid settings");
     // With virtual segments one more thread obtains memory ahead.
     settings.prefetch = 32 << 20;
     let registry = Registry::new(driver.clone(), settings, 32);

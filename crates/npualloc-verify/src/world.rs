@@ -89,7 +89,8 @@ impl World {
             driver.inner.refuse_aliasing();
         }
         let config = CONFIGS[usize::from(setup.config) % CONFIGS.len()];
-        let registry = Registry::new(driver.clone(), settings(config, setup.probe), PAD);
+        let settings = settings(config, setup.probe).expect("valid settings");
+        let registry = Registry::new(driver.clone(), settings, PAD);
         let count = setup.devices.clamp(1, 3);
         registry.init(count.into()).expect("devices");
         if setup.heavy {
