@@ -1,15 +1,20 @@
 """Trains a latent diffusion model: fp32 weights and a running average of them, pictures of nine shapes encoded on the
 way, and from time to time pictures are sampled and decoded."""
 
-import random
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 from workload import DEVICE, arguments, build, run, update
 
-SHAPES = [(512, 512), (448, 576), (576, 448), (384, 640), (640, 384), (512, 640), (640, 512), (768, 512), (512, 768)]
+PICTURES = [(512, 512), (448, 576), (576, 448), (384, 640), (640, 384), (512, 640), (640, 512), (768, 512), (512, 768)]
 NARROW = torch.bfloat16
+# Widths of the model's levels, width of the coders, what weights are, and by how much pictures are smaller.
+SHAPES = {
+    "usual": ((320, 640, 1280, 1280), 128, torch.float32, 1),
+    "narrow": ((192, 384, 768, 768), 128, torch.float32, 1),
+    "bf16": ((384, 768, 1536, 1536), 128, NARROW, 1),
+    "tiny": ((64, 64, 64, 64), 32, torch.float32, 8),
+}
 OF_HEAD = 64
 OF_TEXT = 768
 OF_TIME = 320
@@ -152,14 +157,13 @@ def decoder(width):
 
 
 def main():
-    options = arguments(__doc__, 60)
-    widths, width, scale = ((64, 64, 64, 64), 32, 8) if options.tiny else ((320, 640, 1280, 1280), 128, 1)
-    model = build(lambda: Denoiser(widths))
-    average = build(lambda: Denoiser(widths)).requires_grad_(False)
+    options = arguments(__doc__, 60, SHAPES)
+    widths, width, weights, scale = options.model
+    model = build(lambda: Denoiser(widths), weights)
+    average = build(lambda: Denoiser(widths), weights).requires_grad_(False)
     encode = build(lambda: encoder(width), NARROW).requires_grad_(False)
     decode = build(lambda: decoder(width), NARROW).requires_grad_(False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
-    draw = random.Random(9)
 
     @torch.no_grad()
     def sample():
@@ -173,7 +177,7 @@ def main():
             decode(noise.to(NARROW)).float().cpu()
 
     def step(number):
-        height, width = (size // scale for size in draw.choice(SHAPES))
+        height, width = (size // scale for size in options.draw.choice(PICTURES))
         batch = 6 if height * width * scale**2 <= 300_000 else 4
         with torch.no_grad():
             pictures = torch.zeros(batch, 3, height, width, dtype=NARROW).to(DEVICE)

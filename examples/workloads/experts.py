@@ -1,8 +1,6 @@
 """Trains a mixture of experts. This rank has 8 of 64; how many tokens each gets changes from layer to layer, and they
 are exchanged on a stream of their own."""
 
-import random
-
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -11,6 +9,14 @@ from workload import DEVICE, Gated, RMSNorm, arguments, attend, build, heads, jo
 ALL = 64
 HERE = 8
 CHOICES = 2
+
+
+# Words, width, inner width, layers, heads; length.
+SHAPES = {
+    "usual": ((50304, 2048, 5632, 16, 16), 1024),
+    "deep": ((64000, 1536, 4096, 20, 12), 2048),
+    "tiny": ((512, 64, 128, 2, 4), 64),
+}
 
 
 class Exchange(torch.autograd.Function):
@@ -89,11 +95,10 @@ class Model(nn.Module):
 
 
 def main():
-    options = arguments(__doc__, 30)
-    shape = (512, 64, 128, 2, 4) if options.tiny else (50304, 2048, 5632, 16, 16)
-    length = 64 if options.tiny else 1024
+    options = arguments(__doc__, 30, SHAPES)
+    shape, length = options.model
     Exchange.stream = torch.npu.Stream()
-    model = build(lambda: Model(*shape, random.Random(5)), torch.bfloat16)
+    model = build(lambda: Model(*shape, options.draw), torch.bfloat16)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 
     def step(number):

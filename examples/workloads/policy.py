@@ -1,8 +1,6 @@
 """Trains a policy by GRPO: it generates, with a cache of keys and values that grows and samples that end one after
 another; a frozen reference scores; the policy trains. Between phases the cache of the allocator is emptied."""
 
-import random
-
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -11,6 +9,14 @@ from workload import DEVICE, Gated, RMSNorm, arguments, attend, build, heads, jo
 
 SAMPLES = 48
 AT_ONCE = 8
+
+
+# Words, width, inner width, layers, heads; places of the longest answer.
+SHAPES = {
+    "usual": ((100352, 2048, 5632, 20, 16), 700),
+    "narrow": ((151936, 1536, 4608, 16, 12), 1000),
+    "tiny": ((512, 64, 128, 2, 4), 40),
+}
 
 
 class Layer(nn.Module):
@@ -78,13 +84,12 @@ def generate(model, prompt, lengths):
 
 
 def main():
-    options = arguments(__doc__, 3)
-    shape = (512, 64, 128, 2, 4) if options.tiny else (100352, 2048, 5632, 20, 16)
-    longest = 40 if options.tiny else 700
+    options = arguments(__doc__, 3, SHAPES)
+    shape, longest = options.model
+    draw = options.draw
     policy = build(lambda: Model(*shape), torch.bfloat16)
     reference = build(lambda: Model(*shape), torch.bfloat16).requires_grad_(False)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-6)
-    draw = random.Random(3)
 
     def train(batches, references, before):
         order = list(range(len(batches)))

@@ -11,6 +11,14 @@ from torch.nn import functional as F
 from workload import DEVICE, arguments, heads, joined, language_loss, ranks, run, update
 
 
+# Words, length, width, layers, heads.
+SHAPES = {
+    "usual": (50304, 2048, 2560, 32, 32),
+    "long": (32000, 4096, 2048, 28, 16),
+    "tiny": (512, 64, 64, 2, 4),
+}
+
+
 class Block(nn.Module):
     def __init__(self, width, count):
         super().__init__()
@@ -46,11 +54,11 @@ class Model(nn.Module):
 
 
 def main():
-    options = arguments(__doc__, 24)
-    vocabulary, length, *shape = (512, 64, 64, 2, 4) if options.tiny else (50304, 2048, 2560, 32, 32)
+    options = arguments(__doc__, 24, SHAPES)
+    _, length, *_ = options.model
     ranks(8)
     with torch.device("meta"):
-        model = Model(vocabulary, length, *shape)
+        model = Model(*options.model)
     narrow = torch.bfloat16
     model = FullyShardedDataParallel(
         model,

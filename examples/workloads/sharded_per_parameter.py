@@ -1,8 +1,6 @@
 """Trains a Llama under `fully_shard`, as the first of eight ranks: parameters are sharded one by one. Each batch has a
 length of its own."""
 
-import random
-
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -10,6 +8,14 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from workload import DEVICE, Gated, RMSNorm, arguments, heads, joined, language_loss, ranks, run, update
+
+
+# Words, width, inner width, layers, heads; the least and the greatest length.
+SHAPES = {
+    "7b": ((32000, 4096, 11008, 32, 32), (512, 2048)),
+    "3b": ((64000, 3072, 8192, 28, 24), (512, 3072)),
+    "tiny": ((512, 64, 128, 2, 4), (16, 64)),
+}
 
 
 def rotate(x, cos, sin):
@@ -60,9 +66,8 @@ class Model(nn.Module):
 
 def main():
     recompute = ("--recompute", "keep no activations but each layer's input, and larger batches")
-    options = arguments(__doc__, 24, recompute)
-    shape = (512, 64, 128, 2, 4) if options.tiny else (32000, 4096, 11008, 32, 32)
-    least, most = (16, 64) if options.tiny else (512, 2048)
+    options = arguments(__doc__, 24, SHAPES, recompute)
+    shape, (least, most) = options.model
     batches = [4, 6, 8, 12] if options.recompute else [4]
     ranks(8)
     with torch.device("meta"):
@@ -73,10 +78,9 @@ def main():
         fully_shard(module, mesh=mesh, mp_policy=policy)
     model.to_empty(device=DEVICE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    draw = random.Random(7)
 
     def step(_):
-        batch, length = draw.choice(batches), draw.randrange(least, most + 1, 8)
+        batch, length = options.draw.choice(batches), options.draw.randrange(least, most + 1, 8)
         tokens = torch.zeros(batch, length + 1, dtype=torch.long).to(DEVICE)
         loss = language_loss(model(tokens[:, :-1]), tokens[:, 1:])
         loss.backward()

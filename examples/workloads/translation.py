@@ -1,16 +1,24 @@
 """Trains T5 to translate. Batches have about as many tokens, and any shape: sentences of one length, so many as fit."""
 
 import math
-import random
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 from workload import DEVICE, RMSNorm, arguments, build, heads, joined, language_loss, run, update
 
-TOKENS = 5600
 DROPPED = 0.1
 DISTANCES = 32
+
+
+# Words, width, inner width, layers of either half, heads; tokens of a batch.
+SHAPES = {
+    "large": ((32128, 1024, 4096, 24, 16), 5600),
+    "base": ((32128, 768, 3072, 12, 12), 14000),
+    "wide": ((32128, 1536, 6144, 12, 24), 5600),
+    "wider": ((32128, 2048, 5120, 10, 32), 5000),
+    "tiny": ((512, 64, 128, 2, 4), 256),
+}
 
 
 def drop(x):
@@ -78,14 +86,11 @@ class Model(nn.Module):
 
 
 def main():
-    options = arguments(__doc__, 95, ("--wide", "fewer and wider layers"))
-    shape = (32128, 1536, 6144, 12, 24) if options.wide else (32128, 1024, 4096, 24, 16)
-    budget = TOKENS
-    if options.tiny:
-        shape, budget = (512, 64, 128, 2, 4), 256
+    options = arguments(__doc__, 95, SHAPES)
+    shape, budget = options.model
+    draw = options.draw
     model = build(lambda: Model(*shape), torch.bfloat16)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    draw = random.Random(11)
 
     def step(number):
         about = int(min(512, max(8, draw.lognormvariate(math.log(90), 0.6))))

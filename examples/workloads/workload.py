@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import random
 
 import torch
 import torch_npu  # noqa: F401  (makes the "npu" device known)
@@ -11,14 +12,21 @@ DEVICE = torch.device("npu", 0)
 MIB = 1 << 20
 
 
-def arguments(description, steps, *flags):
-    """The command line: `--steps`, `--tiny` and these further switches."""
+def arguments(description, steps, shapes, *flags):
+    """The command line: `--steps`, `--shape`, `--tiny`, `--seed` and these further switches. Adds what they choose: `model`, one
+    of `shapes` (the first unless told otherwise; "tiny" is among them), and `draw`, a source of random numbers."""
+    first, *others = (name for name in shapes if name != "tiny")
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--steps", type=int, default=steps, help=f"how many (default: {steps})")
-    parser.add_argument("--tiny", action="store_true", help="a model of a few MiB")
+    parser.add_argument("--shape", choices=[first, *others], default=first, help=f"of the model (default: {first})")
+    parser.add_argument("--tiny", action="store_true", help="a model of a few MiB instead")
+    parser.add_argument("--seed", type=int, default=1, help="of the random numbers (default: 1)")
     for name, text in flags:
         parser.add_argument(name, action="store_true", help=text)
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.model = shapes["tiny" if options.tiny else options.shape]
+    options.draw = random.Random(options.seed)
+    return options
 
 
 def build(make, dtype=torch.float32):

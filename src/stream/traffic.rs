@@ -26,7 +26,7 @@ pub struct Pace {
 }
 
 const USUAL: Pace = Pace {
-    ask: 16,
+    ask: 32,
     fence: 256,
     blocks: 16,
     share: 512,
@@ -155,7 +155,7 @@ mod tests {
             traffic.note();
         }
         let mut asked = |ample| (0..3200).filter(|_| ask(&mut traffic, ample)).count();
-        assert_eq!([asked(true), asked(false)], [50, 200]);
+        assert_eq!([asked(true), asked(false)], [50, 100]);
         traffic.seen();
         assert!(ask(&mut traffic, true) && ask(&mut traffic, true));
     }
@@ -172,9 +172,9 @@ mod tests {
             assert!(fence(&mut traffic, true));
             traffic.note();
         }
-        // Once in 256 allocations, 16 of which go by until the next one that asks; in 1,024, and 64.
+        // Once in 256 allocations, 32 of which go by until the next one that asks; in 1,024, and 64.
         let mut fenced = |ample| (0..161).filter(|_| fence(&mut traffic, ample)).count();
-        assert_eq!([fenced(false), fenced(true)], [10, 10]);
+        assert_eq!([fenced(false), fenced(true)], [20, 10]);
         traffic.seen();
         assert!(traffic.fences() && traffic.fences());
     }

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 pub mod counts;
 mod hot;
 mod input;
+mod record;
 mod regret;
 pub mod replay;
 
@@ -34,6 +35,13 @@ pub enum BenchCommand {
     /// more than 5 %. Unlike times, counts repeat.
     Counts(counts::CountsArgs),
 
+    /// Record the programs of examples/workloads, for `bench replay`
+    ///
+    /// Runs each on the simulated device, with every request and free written
+    /// to a file: the recordings of which docs/memory.md has the figures. All
+    /// of them take some three minutes.
+    Record(record::RecordArgs),
+
     /// Replay allocation traces and compare what the allocators need for them
     ///
     /// Each trace goes through torch_npu's allocator interface on the simulated
@@ -56,6 +64,7 @@ pub fn main(arguments: &BenchArgs) -> Result<ExitCode> {
     match &arguments.command {
         BenchCommand::Hot(arguments) => hot::main(arguments),
         BenchCommand::Counts(arguments) => counts::main(arguments),
+        BenchCommand::Record(arguments) => record::main(arguments),
         BenchCommand::Replay(arguments) => replay::main(arguments),
         BenchCommand::Regret(arguments) => regret::main(arguments),
     }
