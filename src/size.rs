@@ -44,6 +44,21 @@ pub const fn kept_size(size: usize) -> usize {
     align_up(size, kept_step(size))
 }
 
+/// How many sizes [`kept_size`] gives to requests of up to [`MOST_STEPPED`].
+pub const KEPT_SIZES: usize = 80;
+
+/// Which of them it gives to a request of `size` bytes (> 0, at most [`MOST_STEPPED`]), counted from 0.
+#[inline]
+pub const fn kept_number(size: usize) -> usize {
+    // The steps below it: 8 up to 4 KiB, as many for each octave from there on.
+    let octave = ((size - 1) / (STEPS * MIN_BLOCK_SIZE)).checked_ilog2();
+    let before = match octave {
+        Some(octave) => octave as usize * STEPS,
+        None => 0,
+    };
+    before + (size - 1) / kept_step(size)
+}
+
 /// `size` rounded up to a multiple of `to` (a power of two).
 #[inline]
 pub const fn align_up(size: usize, to: usize) -> usize {
@@ -102,7 +117,11 @@ mod tests {
             .filter(|size| *size <= MOST_STEPPED)
             .collect();
         kept.dedup();
-        assert_eq!(kept.len(), 10 * 8);
+        assert_eq!(kept.len(), KEPT_SIZES);
+        for (number, size) in kept.iter().enumerate() {
+            assert_eq!(kept_number(*size), number);
+            assert_eq!(kept_number(size - kept_step(*size) + 1), number, "{size}");
+        }
         for pair in kept.windows(2) {
             assert_eq!(pair[1] - kept_step(pair[1]), pair[0]);
         }

@@ -20,6 +20,7 @@ mod marks;
 mod ordered_bin;
 mod prefetch;
 mod quick;
+mod returns;
 mod size_class;
 mod size_set;
 
@@ -28,3 +29,4 @@ pub use arena::{Block, BlockArena, BlockState, CONTEXT, DAMAGED, GUEST, NO_USES,
 pub use free_index::FreeIndex;
 pub use lookups::Lookups;
 pub use quick::{Found, Keep, Limits, QuickLists, Slot};
+pub use returns::Returns;

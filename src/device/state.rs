@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::block::{AddrMap, BlockArena, BlockState, Lookups, QuickLists};
+use crate::block::{AddrMap, BlockArena, BlockState, Lookups, QuickLists, Returns};
 use crate::config::{ExpandableSegments, Settings};
 use crate::device::hot::bounce::Bounce;
 use crate::device::hot::crowd::Crowd;
@@ -61,6 +61,8 @@ pub(super) struct State {
     ///
     /// [`Mutex::lock_keeping`]: crate::sync::Mutex::lock_keeping
     pub quick: QuickLists,
+    /// Sizes that come back: requests of others get blocks of their own size.
+    pub returns: Returns,
     /// Where blocks are kept and few, the ones found at addresses of late.
     pub lookups: Lookups,
     /// Told what threads are to know before they take the lock.
@@ -202,6 +204,7 @@ impl State {
             marking: false,
             many: MANY,
             quick: QuickLists::default(),
+            returns: Returns::default(),
             lookups: Lookups::default(),
             signals: live.signals(),
             leases: Arc::default(),

@@ -180,6 +180,9 @@ impl State {
     /// A block that nobody uses merges with free neighbours and enters its list.
     #[inline]
     pub(super) fn return_to_list(&mut self, id: BlockId, list: ListId) {
+        if self.quick.has_steps() {
+            self.returns.note(self.arena[id].size);
+        }
         let (merged, mut blocks, mut bytes) = self.merge_neighbours(id, list);
         let whole = &mut self.arena[merged];
         whole.free_since = self.tick as u32;

@@ -86,10 +86,11 @@ impl State {
         }
     }
 
-    /// The size to be cut for a request: its own, once blocks of few sizes would have too much beyond what counts.
+    /// The size to be cut for a request: its own, where blocks of about that size don't come back, and once blocks of few
+    /// sizes would have too much beyond what counts.
     #[inline]
     pub(super) fn size_to_cut(&mut self, counted: usize, size: usize) -> usize {
-        if size == counted || self.settle_steps() {
+        if size == counted || self.returns.expects(size) && self.settle_steps() {
             size
         } else {
             counted

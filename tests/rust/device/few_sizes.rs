@@ -3,6 +3,16 @@
 use super::quick::{by_default, device_skipping};
 use crate::*;
 
+/// Blocks for requests of that size come back so often that they are expected to.
+pub fn come_back(device: &DeviceAllocator, bytes: usize) {
+    let blocks = [0; 64].map(|_| device.allocate(bytes, S0).expect("fits"));
+    for block in blocks {
+        assert!(device.deallocate(block));
+    }
+    // Whoever looks has those merged that are kept.
+    device.stats();
+}
+
 /// How far apart two blocks lie that are allocated one after the other.
 fn distance(device: &DeviceAllocator, bytes: usize) -> usize {
     let [one, other] = [0; 2].map(|_| device.allocate(bytes, S0).expect("fits"));
@@ -15,6 +25,7 @@ fn a_request_gets_a_block_of_one_of_few_sizes_and_counts_for_its_own() {
     device.allocate(64 * MIB, S0).expect("fits");
     // From here on memory is seen to be ample.
     device.allocate(4096, S0).expect("fits");
+    come_back(&device, 70_000);
     let before = device.stats().0.allocated_bytes.current();
     assert_eq!(distance(&device, 70_000), 72 << 10);
     let addr = device.allocate(70_000, S0).expect("fits");
@@ -46,6 +57,9 @@ fn only_small_requests_get_blocks_of_few_sizes_where_virtual_segments_were_asked
     device.allocate(64 * MIB, S0).expect("fits");
     // From here on memory is seen to be ample.
     device.allocate(4096, S0).expect("fits");
+    for bytes in [33 * 512 - 32, MIB + 512 - 32] {
+        come_back(&device, bytes);
+    }
     assert_eq!(distance(&device, 33 * 512 - 32), 36 * 512);
     assert_eq!(distance(&device, MIB + 512 - 32), MIB + 512);
     // An eighth of half a GiB is what may be beyond what counts.
@@ -57,6 +71,30 @@ fn only_small_requests_get_blocks_of_few_sizes_where_virtual_segments_were_asked
 }
 
 #[test]
+fn what_stays_has_its_own_size() {
+    for config in ["", "expandable_segments:True"] {
+        let device = device_skipping(4 * GIB, config, "");
+        device.allocate(64 * MIB, S0).expect("fits");
+        device.allocate(4096, S0).expect("fits");
+        // As weights do.
+        for _ in 0..100 {
+            assert_eq!(distance(&device, 70_000), 70_144);
+        }
+        // Some that come and go don't make others of their size so.
+        for _ in 0..63 {
+            let block = device.allocate(70_000, S0).expect("fits");
+            assert!(device.deallocate(block));
+            device.stats();
+        }
+        assert_eq!(distance(&device, 70_000), 70_144);
+        come_back(&device, 70_000);
+        assert_eq!(distance(&device, 70_000), 72 << 10);
+        assert_eq!(distance(&device, 80_000 - 32), 80_384);
+        device.check_consistency().expect("consistent");
+    }
+}
+
+#[test]
 fn blocks_are_exact_where_what_is_beyond_would_be_more_than_next_to_nothing() {
     // 128 MiB of small blocks could have 16 MiB beyond what counts, more than 1/128 of 1 GiB.
     for (blocks, exact) in [(16, false), (128, true)] {
@@ -65,6 +103,7 @@ fn blocks_are_exact_where_what_is_beyond_would_be_more_than_next_to_nothing() {
             device.allocate(MIB - 32, S0).expect("fits");
         }
         device.allocate(4096, S0).expect("fits");
+        come_back(&device, 70_000);
         let expected = if exact { 70_144 } else { 72 << 10 };
         assert_eq!(distance(&device, 70_000), expected, "{blocks} blocks");
     }

@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::sync_channel;
 
+use super::few_sizes::come_back;
 use crate::client::{Client, Op, op};
 use crate::*;
 use npualloc::error::AllocError;
@@ -195,6 +196,7 @@ fn a_lease_follows_its_thread_to_another_stream() {
 #[test]
 fn the_peak_of_active_blocks_is_exact_while_blocks_wait() {
     let (driver, device) = crowded(8 * GIB);
+    come_back(&device, 200_000);
     device.assume_heavy_traffic();
     device.reset_peak_stats();
     // Bytes were more before than they are here.

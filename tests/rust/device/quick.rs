@@ -1,5 +1,6 @@
 //! Freed blocks that are kept as they are: nobody sees that they are, and memory is not lost to them.
 
+use super::few_sizes::come_back;
 use crate::*;
 use npualloc::config::SkippedRungs;
 use npualloc::device::BlockInfo;
@@ -299,6 +300,7 @@ fn what_a_former_request_left_over_does_not_count_against_the_next() {
     let (_, device) = by_default(4 * GIB);
     device.allocate(64 * MIB, S0).expect("fits");
     device.allocate(4096, S0).expect("fits");
+    come_back(&device, 70_000);
     let addr = device.allocate(70_000, S0).expect("fits");
     // What would merge with it to its right.
     let behind = device.allocate(4096, S0).expect("fits");

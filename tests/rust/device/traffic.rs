@@ -30,14 +30,14 @@ fn free_used(device: &DeviceAllocator, streams: &[StreamToken]) -> usize {
 
 /// Lets the allocations pass that do not ask.
 fn pass(device: &DeviceAllocator) {
-    for _ in 0..16 {
+    for _ in 0..32 {
         device.allocate(512, S0).expect("fits");
     }
 }
 
 /// Lets one allocation after another ask until one has events recorded.
 fn pass_until_recorded(device: &DeviceAllocator) {
-    for _ in 0..16 {
+    for _ in 0..8 {
         pass(device);
     }
 }
@@ -182,7 +182,7 @@ fn when_the_common_event_fails_all_wait_for_the_device() {
     make_heavy(&driver, &device);
     let blocks = free_three(&device, 2 * MIB, &[SIDE]);
     // Asked before: whether a capture goes on.
-    (0..15).for_each(|_| pass(&device));
+    (0..7).for_each(|_| pass(&device));
     assert_eq!(driver.calls("event_record"), 16);
     driver.fail_call(1, 107_000);
     pass(&device);
