@@ -123,6 +123,8 @@ pub(super) struct State {
     /// Pending uses taken out of `pending` by a thread that waits for their events with the lock
     /// released, and uses whose events are being recorded.
     pub detached: usize,
+    /// How often what was pending was given up: whoever waited meanwhile for an event of before has nothing to put back.
+    pub resets: u64,
     /// Requests for memory that came to nothing, and gave back what they had got.
     pub failed_growths: u64,
     /// How often memory was short, so that the device was waited for.
@@ -236,6 +238,7 @@ impl State {
             share: None,
             growing: 0,
             ahead: 0,
+            resets: 0,
             failed_growths: 0,
             shortages: 0,
             virtual_memory: false,

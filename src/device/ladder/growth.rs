@@ -8,6 +8,7 @@ use crate::device::state::{Request, State};
 use crate::driver::DriverResult;
 use crate::error::Result;
 use crate::history::Context;
+use crate::ids::PoolId;
 use crate::sync::MutexGuard;
 
 /// Why a segment could not be had.
@@ -26,6 +27,13 @@ impl State {
     }
 }
 
+impl State {
+    /// Whether a pool's segments come from an allocator of its own.
+    pub(super) fn is_external(&self, pool: PoolId) -> bool {
+        self.pools.get(pool).is_some_and(|pool| pool.external)
+    }
+}
+
 impl DeviceAllocator {
     /// Maps memory where new segments are virtual, otherwise asks for a fixed segment.
     pub(super) fn grow_any(
@@ -40,11 +48,7 @@ impl DeviceAllocator {
             let left = !request.virtual_memory && state.has_unasked_pages();
             return Ok(Err(if left { Refusal::Full } else { Refusal::Policy }));
         }
-        let external = state
-            .pools
-            .get(request.pool)
-            .is_some_and(|pool| pool.external);
-        if request.virtual_memory && !external {
+        if request.virtual_memory && !state.is_external(request.pool) {
             self.grow_virtual(state, request, context)
         } else {
             let ample = state.ample_segment(request, size);

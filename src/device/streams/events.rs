@@ -149,6 +149,7 @@ impl DeviceAllocator {
         });
         state.deferred = deferred;
         state.detached += waiting.len();
+        let resets = state.resets;
         waiting.sort_unstable_by_key(|(stream, id)| (stream.device, stream.id, state.pool_of(*id)));
         let mut left = &waiting[..];
         while let Some((stream, first)) = left.first().copied() {
@@ -159,6 +160,12 @@ impl DeviceAllocator {
             (group, left) = left.split_at(left.iter().take_while(|use_| alike(use_)).count());
             let recorded = self.record_event(state, stream);
             state.detached -= group.len();
+            if state.resets != resets {
+                // Given up while the event was recorded, as all others are that were.
+                state.idle_events.extend(recorded.ok());
+                group.iter().for_each(|(_, id)| state.use_done(*id));
+                continue;
+            }
             match recorded {
                 Ok(event) => state.pending.push_all(stream, event, group),
                 // Nothing is lost: the blocks stay out of use until the device has been synchronised.
@@ -213,9 +220,11 @@ impl DeviceAllocator {
             return Ok(());
         };
         state.detached += taken.len();
+        let resets = state.resets;
         let waited = MutexGuard::unlocked(state, || self.driver.event_synchronize(last.event));
         state.detached -= taken.len();
         match waited {
+            _ if state.resets != resets => taken.into_iter().for_each(|it| state.event_done(it)),
             Ok(()) => {
                 let left = self.return_completed(state, taken, last.event);
                 state.pending.put_back(stream, left);
@@ -279,6 +288,7 @@ impl DeviceAllocator {
             }
         }
         state.detached += waiting.len();
+        let resets = state.resets;
         let mut failure = None;
         for (stream, pending) in waiting {
             let waited = match failure {
@@ -290,6 +300,7 @@ impl DeviceAllocator {
             state.detached -= 1;
             match waited {
                 Ok(()) => state.event_done(pending),
+                Err(_) if state.resets != resets => state.event_done(pending),
                 Err(error) => {
                     state.pending.push(stream, pending);
                     failure = Some(error);
@@ -303,6 +314,7 @@ impl DeviceAllocator {
     /// being reset, whose events will never complete.
     pub fn drop_pending_events(&self) {
         let mut state = self.state.lock();
+        state.resets += 1;
         for (_, pending) in state.pending.drain() {
             state.event_done(pending);
         }

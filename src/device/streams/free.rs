@@ -113,6 +113,9 @@ impl DeviceAllocator {
         let Some(id) = state.resolve(handle) else {
             return false;
         };
+        // The block's own stream may wait for that use on the device alone, and not before now: what was recorded on it earlier
+        // does not tell that the use is over.
+        state.tick += 1;
         if state.arena[id].state == BlockState::Live {
             let state = &mut *state;
             state.uses.remove(&mut state.arena[id], stream);

@@ -46,8 +46,13 @@ impl DeviceAllocator {
             state.fences.put_back(used.stream, covers, event);
             return false;
         }
+        let resets = state.resets;
         let waits = MutexGuard::unlocked(state, || self.driver.stream_wait(self.id, waiter, event));
-        state.fences.put_back(used.stream, covers, event);
+        if state.resets == resets {
+            state.fences.put_back(used.stream, covers, event);
+        } else {
+            state.idle_events.push(event);
+        }
         match waits {
             Ok(()) => {
                 state.ladder.stream_waits += 1;

@@ -199,3 +199,21 @@ fn a_failed_mapping_call_ends_virtual_segments() {
         assert!(!device.state.lock().virtual_memory, "{call}");
     }
 }
+
+#[test]
+fn a_pool_s_own_allocator_that_fails_once_is_asked_again_after_memory_went_back() {
+    for settings in ["expandable_segments:False", "expandable_segments:True"] {
+        let (driver, device) = device(256 * MIB, settings);
+        device.choose_engine();
+        device.create_or_incref_pool(POOL, true).expect("new");
+        let cached = device.allocate(200 * MIB, HOME).expect("fits");
+        assert!(device.deallocate(cached));
+        // Its exceptions have a code of their own.
+        let failing = driver.clone();
+        driver.meanwhile("malloc", move || failing.fail_call(0, -2));
+        device
+            .allocate_in(40 * MIB, OTHER, POOL, None)
+            .expect("asked again");
+        device.check_consistency().expect("consistent");
+    }
+}

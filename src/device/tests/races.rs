@@ -339,3 +339,18 @@ fn a_block_that_another_thread_is_freeing_is_no_live_one() {
         .check_memory(0)
         .expect("nobody wrote to freed memory");
 }
+
+#[test]
+fn pages_on_their_way_to_sleep_are_not_shared() {
+    let (driver, device) = device(256 * MIB, "expandable_segments:True");
+    let addr = device.allocate(40 * MIB - 4096, HOME).expect("fits");
+    let told = Arc::new(Mutex::new(None));
+    let (other, seen) = (device.clone(), told.clone());
+    driver.meanwhile("free_physical", move || {
+        let pages = other.pages_under(addr).map(|pages| pages.handles);
+        *seen.lock().expect("no panic") = Some((other.is_asleep_at(addr), pages));
+    });
+    device.sleep(None).expect("sleeps");
+    let told = told.lock().expect("no panic").take();
+    assert_eq!(told, Some((true, None)));
+}

@@ -21,6 +21,10 @@ impl DeviceAllocator {
         let state = self.state.lock();
         let id = state.live.get(addr, &state.arena)?;
         let block = &state.arena[id];
+        // From when it begins to fall asleep the driver may have the handles back.
+        if state.is_asleep(state.lists[block.list].pool) {
+            return None;
+        }
         let pages = state.pages_of(id)?;
         let range = pages.touching(block.addr, block.end());
         Some(PageView {
