@@ -80,8 +80,10 @@ void DeviceAllocator::emptyCache(c10::MempoolId_t mempool_id) {
   for (int device = 0; device < core_.device_count(); ++device) {
     DeviceStats stats;
     check(core_.core().device_stats(device, stats).status);
-    // A device without memory is not touched: waiting for it would create its context.
-    if (stats.reserved_bytes.aggregate.current == 0) continue;
+    // A device never used is not touched: waiting for it would create its context. One without
+    // reserved memory may hold physical memory still, which the driver would not take back.
+    const auto& reserved = stats.reserved_bytes.aggregate;
+    if (reserved.current == 0 && reserved.allocated == 0) continue;
     const Outcome outcome =
         everything ? core_.core().empty_cache(device, 0) : core_.core().empty_pool(device, pool, 0);
     check(outcome.status);

@@ -19,7 +19,34 @@ void check(const Outcome& outcome) {
 
 std::uintptr_t address(const void* ptr) { return reinterpret_cast<std::uintptr_t>(ptr); }
 
+// Functions that every device has: the core calls them without asking whether they are there.
+void check_table(const DriverTable& table) {
+  const struct {
+    bool is_there;
+    const char* name;
+  } needed[] = {
+      {table.malloc != nullptr, "malloc"},
+      {table.free != nullptr, "free"},
+      {table.memory_info != nullptr, "memory_info"},
+      {table.synchronize_device != nullptr, "synchronize_device"},
+      {table.event_create != nullptr, "event_create"},
+      {table.event_destroy != nullptr, "event_destroy"},
+      {table.event_record != nullptr, "event_record"},
+      {table.event_query != nullptr, "event_query"},
+      {table.event_synchronize != nullptr, "event_synchronize"},
+      {table.run_free_callbacks != nullptr, "run_free_callbacks"},
+      {table.release_external_caches != nullptr, "release_external_caches"},
+  };
+  for (const auto& function : needed) {
+    if (!function.is_there) {
+      throw InvalidArgument(Status::InvalidArgument, 0,
+                            std::string("the driver table has no ") + function.name);
+    }
+  }
+}
+
 rust::Box<ffi::Allocator> make(const DriverTable& table, const AllocatorOptions& options) {
+  check_table(table);
   check(ffi::check_config(options.config));
   check(ffi::check_debug(options.debug));
   return ffi::new_allocator(table, options.config, options.pad_bytes, options.debug);

@@ -40,7 +40,8 @@ class Allocator {
  public:
   /// The functions in `table` must keep to the contract of driver_table.h, and `table.user` must
   /// live, as long as the process uses this allocator. Throws InvalidArgument for a bad
-  /// `options.config` or `options.debug`.
+  /// `options.config` or `options.debug`, and for a table without a function that must be there.
+  /// Memory that is cached when the allocator goes stays with the driver: empty the cache before.
   explicit Allocator(const DriverTable& table, const AllocatorOptions& options = {});
   ~Allocator() = default;
   /// What is moved from may only be destroyed or assigned to.

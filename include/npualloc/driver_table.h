@@ -4,7 +4,8 @@
 /// Plain C layout: the Rust side declares the same struct in src/driver/foreign/table.rs and
 /// asserts its size. Every function returns an aclError (0 = success; a negative number is a
 /// failure of the embedding program's own, logged as information only), must not throw, and must
-/// not call back into the allocator unless its line says so. `user` is passed through unchanged.
+/// not call back into the allocator unless its line says so. `user` is passed through unchanged. A
+/// function may be null only where its line, or that of its group, says so.
 #pragma once
 
 #include <stddef.h>

@@ -35,6 +35,21 @@ TEST_F(AllocatorTest, ServesSmallRequestsFromOneSegmentOfTwoMiB) {
   allocator.deallocate(second);
 }
 
+TEST(DriverTableTest, MustHaveWhatEveryDeviceHas) {
+  FakeDevice device;
+  npualloc::DriverTable table = device.table();
+  table.synchronize_device = nullptr;
+  try {
+    const Allocator allocator(table);
+    FAIL() << "accepted";
+  } catch (const npualloc::InvalidArgument& error) {
+    EXPECT_STREQ(error.what(), "the driver table has no synchronize_device");
+  }
+  table = device.table();
+  table.event_record = nullptr;
+  EXPECT_THROW(Allocator{table}, npualloc::InvalidArgument);
+}
+
 TEST_F(AllocatorTest, PicksSegmentsBySize) {
   void* medium = allocator.allocate(0, 2 * kMiB);
   EXPECT_EQ(device.used, 20 * kMiB);

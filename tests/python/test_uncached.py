@@ -19,6 +19,11 @@ def test_memory_is_not_cached(run_both):
     assert value == stock.value
 
 
+def test_empty_cache_waits_for_the_device(run_both):
+    for outcome in run_both("interfaces:uncached_and_emptied", env={"PYTORCH_NO_NPU_MEMORY_CACHING": "1"}):
+        assert outcome.value == [True, False]
+
+
 def test_zero_means_cached(run_both):
     env = {"PYTORCH_NO_NPU_MEMORY_CACHING": "0"}
     stock, subject = run_both("interfaces:uncached", env=env)

@@ -51,7 +51,8 @@ bool bypasses_cache(int device) {
   return c10_npu::currentStreamCaptureStatusMayInitCtx() == c10_npu::CaptureStatus::None;
 }
 
-void* allocate_uncached(std::size_t bytes) {
+void* allocate_uncached(int device, std::size_t bytes) {
+  note_used(device);
   void* ptr = nullptr;
   NPU_CHECK_ERROR(api().malloc_align32(&ptr, bytes + pad_bytes(), acl::MallocPolicy::HugeFirst),
                   "aclrtMallocAlign32");
@@ -145,7 +146,7 @@ c10::DataPtr NpuAllocator::allocate(size_t size) {
   const c10::Device where(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device));
   if (C10_UNLIKELY(size == 0)) return {nullptr, nullptr, &delete_block, where};
   if (C10_UNLIKELY(bypasses_cache(device))) {
-    void* ptr = allocate_uncached(size);
+    void* ptr = allocate_uncached(device, size);
     return {ptr, ptr, &delete_uncached, where};
   }
   void* ptr = allocate_on(device, size, current_stream(device));
@@ -159,7 +160,7 @@ c10::DataPtr NpuAllocator::allocate_with_aligned(size_t size, size_t aligned_kb)
   const c10::Device where(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device));
   if (size == 0) return {nullptr, nullptr, &delete_block, where};
   const bool uncached = bypasses_cache(device);
-  void* base = uncached ? allocate_uncached(size + alignment)
+  void* base = uncached ? allocate_uncached(device, size + alignment)
                         : allocate_on(device, size + alignment, current_stream(device));
   const auto start = reinterpret_cast<std::uintptr_t>(base);
   const std::uintptr_t aligned =

@@ -216,4 +216,7 @@ stock::NPUAllocator* without_timing(stock::NPUAllocator* allocator);
 // Whether PYTORCH_NO_NPU_MEMORY_CACHING is set. Throws c10::Error for a value other than 0 or 1.
 bool force_uncached();
 
+// From now on emptying the cache concerns the device: it has been used, also if nothing is held.
+void note_used(int device);
+
 }  // namespace npualloc::torch_npu_plugin

@@ -47,8 +47,14 @@ ffi::Outcome PoolAllocators::create_pool(const ffi::Allocator& core, int device,
   // without its pool.
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto [entry, added] = allocators_.try_emplace({device, id.first, id.second}, allocator);
+  const bool known = core.pool_use_count(device, id).status == ffi::Status::Ok;
   const ffi::Outcome outcome = core.create_or_incref_pool(device, id, true);
-  if (outcome.status != ffi::Status::Ok && added) allocators_.erase(entry);
+  if (outcome.status != ffi::Status::Ok) {
+    if (added) allocators_.erase(entry);
+  } else if (!added && !known) {
+    // What a pool of that id had that is gone since, before anybody swept.
+    entry->second = allocator;
+  }
   return outcome;
 }
 

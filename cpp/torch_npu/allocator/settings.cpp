@@ -22,10 +22,16 @@ bool is_set(const char* variable) {
 }  // namespace
 
 void NpuAllocator::apply_settings(const std::string& settings) {
-  const std::lock_guard<std::mutex> lock(init_mutex_);
-  check(core().apply_any_settings(rust::Str(settings.data(), settings.size())));
+  const Outcome outcome = [&] {
+    const std::lock_guard<std::mutex> lock(init_mutex_);
+    const Outcome applied = core().apply_any_settings(rust::Str(settings.data(), settings.size()));
+    const bool early = applied.status == Status::Ok && core().device_count() == 0;
+    if (early) early_settings_.push_back(settings);
+    return applied;
+  }();
+  // Without the lock: what refuses them has trackers called first, which may want it.
+  check(outcome);
   if (host::log_wanted(kLogInfo)) host::log(kLogInfo, "npualloc: settings: " + settings);
-  if (core().device_count() == 0) early_settings_.push_back(settings);
 }
 
 const std::string& environment_config() {

@@ -104,8 +104,10 @@ void NpuAllocator::recordHistory(bool enabled, stock::CreateContextFn recorder, 
 }
 
 void NpuAllocator::attachAllocatorTraceTracker(stock::AllocatorTraceTracker tracker) {
-  const std::lock_guard<std::recursive_mutex> lock(trackers_mutex_);
-  trackers_.push_back(std::move(tracker));
+  {
+    const std::lock_guard<std::recursive_mutex> lock(trackers_mutex_);
+    trackers_.push_back(std::move(tracker));
+  }
   {
     // Either the devices are there, or the first `init` sees that they are tracked.
     const std::lock_guard<std::mutex> init_lock(init_mutex_);

@@ -14,9 +14,10 @@ std::atomic<std::uint64_t> used_devices{0};
 
 std::uint64_t bit(int device) { return std::uint64_t{1} << (device % 64); }
 bool was_used(int device) { return (used_devices.load() & bit(device)) != 0; }
-void note_used(int device) { used_devices.fetch_or(bit(device)); }
 
 }  // namespace
+
+void note_used(int device) { used_devices.fetch_or(bit(device)); }
 
 stock::DeviceStats NpuAllocator::getDeviceStats(c10::DeviceIndex device) {
   Outcome outcome;

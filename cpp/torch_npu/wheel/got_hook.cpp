@@ -80,13 +80,16 @@ int visit(dl_phdr_info* info, std::size_t, void* data) {
   const ElfW(Dyn)* dynamic = nullptr;
   std::uintptr_t relro_begin = 0;
   std::uintptr_t relro_end = 0;
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const ElfW(Phdr)& header = info->dlpi_phdr[i];
     if (header.p_type == PT_DYNAMIC) {
       dynamic = reinterpret_cast<const ElfW(Dyn)*>(info->dlpi_addr + header.p_vaddr);
     } else if (header.p_type == PT_GNU_RELRO) {
       relro_begin = info->dlpi_addr + header.p_vaddr;
-      relro_end = relro_begin + header.p_memsz;
+      // Whole pages alone are read-only: the loader leaves the last one as it is where other data
+      // shares it, as with larger pages than the linker knew.
+      relro_end = (relro_begin + header.p_memsz) & ~(page - 1);
     }
   }
   if (dynamic == nullptr) return 1;

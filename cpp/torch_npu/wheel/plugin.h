@@ -11,17 +11,19 @@
 /// Marks what the library exports.
 #define NPUALLOC_EXPORT __attribute__((visibility("default")))
 
+#ifdef __cplusplus
 extern "C" {
+#endif
 
 /// Why loading did not register the allocator; null when it did, or when it was not asked to.
-NPUALLOC_EXPORT const char* npualloc_load_error();
+NPUALLOC_EXPORT const char* npualloc_load_error(void);
 
 /// 1 when npualloc is torch_npu's current allocator.
-NPUALLOC_EXPORT int npualloc_is_registered();
+NPUALLOC_EXPORT int npualloc_is_registered(void);
 
 /// Verifies the allocator's invariants: null, or the text naming the first one broken (valid until
 /// the thread's next call).
-NPUALLOC_EXPORT const char* npualloc_check_consistency();
+NPUALLOC_EXPORT const char* npualloc_check_consistency(void);
 
 /// With NPUALLOC_DEBUG: waits for the device and looks at every red zone and at all poisoned memory
 /// (docs/debugging.md). Null, or what was found now or before and not raised yet (valid until the
@@ -67,18 +69,20 @@ NPUALLOC_EXPORT const char* npualloc_trace_event_waited(void* event);
 NPUALLOC_EXPORT const char* npualloc_trace_stop(uint64_t* bytes);
 /// What the library does when the process ends, for where the C library's exit functions are not
 /// called (`_exit`): a recording that this process began is over.
-NPUALLOC_EXPORT void npualloc_trace_end_of_process();
+NPUALLOC_EXPORT void npualloc_trace_end_of_process(void);
 /// 1 while one is under way.
-NPUALLOC_EXPORT int npualloc_trace_is_on();
+NPUALLOC_EXPORT int npualloc_trace_is_on(void);
 
 /// Puts a wrapper around torch_npu's current allocator, whichever that is, that passes everything
 /// on and adds up the host time of allocations and frees. Memory allocated before stays valid and
 /// is not timed. Returns 0, or 1 when a wrapper is in place already.
-NPUALLOC_EXPORT int npualloc_timing_wrap();
+NPUALLOC_EXPORT int npualloc_timing_wrap(void);
 
 /// Calls timed since the wrapper was made (each allocation and each free is one) and their time in
 /// nanoseconds, the reading of the clock included. Null pointers are skipped. Zeros without a
 /// wrapper.
 NPUALLOC_EXPORT void npualloc_timing_read(uint64_t* calls, uint64_t* ns);
 
+#ifdef __cplusplus
 }  // extern "C"
+#endif

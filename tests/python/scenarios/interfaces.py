@@ -68,5 +68,17 @@ def uncached():
     return {"stages": stages, **both_stats()}
 
 
+def uncached_and_emptied():
+    """Whether a stream has work before and after `empty_cache`."""
+    stream = torch.npu.Stream()
+    block = allocate(100 * MIB)
+    with torch.npu.stream(stream):
+        for _ in range(30):
+            block.add_(1)
+    busy = not stream.query()
+    torch.npu.empty_cache()
+    return [busy, not stream.query()]
+
+
 def used():
     return allocate(3 * MIB).nbytes
