@@ -34,6 +34,8 @@ def npualloc(path):
 
 
 def main():
+    if len(sys.argv) != 2:
+        sys.exit("usage: pluggable.py PATH/libnpualloc_pluggable.so")
     # Before the first use of an NPU.
     torch_npu.npu.memory.change_current_allocator(npualloc(sys.argv[1]))
 

@@ -52,4 +52,6 @@ def main(path):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.exit("usage: serving_trace.py FILE")
     main(sys.argv[1])

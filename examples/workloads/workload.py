@@ -19,11 +19,13 @@ def arguments(description, steps, shapes, *flags):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--steps", type=int, default=steps, help=f"how many (default: {steps})")
     parser.add_argument("--shape", choices=[first, *others], default=first, help=f"of the model (default: {first})")
-    parser.add_argument("--tiny", action="store_true", help="a model of a few MiB instead")
+    parser.add_argument("--tiny", action="store_true", help="a small model instead")
     parser.add_argument("--seed", type=int, default=1, help="of the random numbers (default: 1)")
     for name, text in flags:
         parser.add_argument(name, action="store_true", help=text)
     options = parser.parse_args()
+    if options.steps < 1:
+        parser.error("--steps: at least 1")
     options.model = shapes["tiny" if options.tiny else options.shape]
     options.draw = random.Random(options.seed)
     return options

@@ -250,7 +250,7 @@ pub struct SoakArgs {
 #[derive(Args)]
 pub struct ModelsArgs {
     /// Preemptions in one run at the most [default: what each model asks for, 1 to 4]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub preemptions: Option<u32>,
 }
 
@@ -288,7 +288,7 @@ pub struct PluginArgs {
 
 #[derive(Args)]
 pub struct PackageArgs {
-    /// Versions of torch and torch-npu to carry libraries for
+    /// Versions of torch and torch-npu to carry libraries for: `--torch 2.13.0,2.14.0`
     #[arg(
         long,
         value_name = "VERSION",

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::OsStr;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
@@ -49,10 +50,13 @@ pub fn main(arguments: &RunArgs) -> Result<ExitCode> {
     let status = command
         .status()
         .with_context(|| format!("start {}", process::display(&command)))?;
-    // A script killed by a signal has no code.
-    Ok(status.code().map_or(ExitCode::FAILURE, |code| {
-        ExitCode::from(code.clamp(0, 255) as u8)
-    }))
+    // As shells have it: one that a signal ended has 128 and the signal's number.
+    let code = status.code().unwrap_or_else(|| {
+        let signal = status.signal().unwrap_or_default();
+        process::say(&format!("the script was ended by signal {signal}"));
+        128 + signal
+    });
+    Ok(ExitCode::from(code.clamp(0, 255) as u8))
 }
 
 /// Keeps the stock allocator, also where npualloc's wheel is installed, which `import torch` would load.

@@ -75,7 +75,9 @@ pub enum Error {
     #[error("{0}")]
     Environment(ConfigError),
     /// A capacity that no device has.
-    #[error("a capacity of {bytes} bytes is outside {least} to {most} bytes")]
+    #[error(
+        "a capacity of {bytes} bytes is outside {least} to {most} bytes; without --capacity it is the one in the trace's header"
+    )]
     Capacity {
         /// As given.
         bytes: u64,

@@ -143,3 +143,20 @@ fn other_damage_is_refused_at_the_end_too() {
         assert!(error.contains(reason), "{error}");
     }
 }
+
+#[test]
+fn what_follows_the_last_member_is_no_cut() {
+    let (file, _) = recording(2);
+    for tail in ["x", "trailing"] {
+        let mut longer = file.clone();
+        longer.extend(tail.as_bytes());
+        let error = read(&longer).expect_err("no member").to_string();
+        assert!(error.contains("something else follows"), "{error}");
+    }
+    // As much of a next one as fitted.
+    for length in 1..4 {
+        let mut longer = file.clone();
+        longer.extend(&file[..length]);
+        assert!(read(&longer).expect("a trace").torn);
+    }
+}

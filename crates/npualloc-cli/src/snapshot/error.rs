@@ -15,7 +15,7 @@ pub enum SnapshotError {
         missing: &'static str,
     },
     /// No such device in it.
-    #[error("the snapshot has no device {device}; it has {count}")]
+    #[error("the snapshot has no device {device}: it has {count}, counted from 0")]
     NoDevice {
         /// As asked for.
         device: usize,

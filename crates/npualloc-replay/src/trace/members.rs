@@ -4,6 +4,8 @@ use std::io::{self, BufRead, ErrorKind, Read};
 
 use flate2::bufread::GzDecoder;
 
+/// What each member begins with.
+const MAGIC: [u8; 3] = [0x1F, 0x8B, 8];
 /// Bytes of a member's header without options.
 const HEADER: u64 = 10;
 const HEADER_BITS: u128 = (1 << (8 * HEADER)) - 1;
@@ -46,7 +48,16 @@ impl<R: BufRead> Read for Members<R> {
             let Some(mut input) = self.member.take().map(GzDecoder::into_inner) else {
                 break;
             };
-            if !input.fill_buf()?.is_empty() {
+            let next = input.fill_buf()?;
+            if !next.is_empty() {
+                // Less than a header would look like one that was cut.
+                let alike = next.iter().zip(MAGIC).all(|(byte, magic)| *byte == magic);
+                if !alike {
+                    return Err(io::Error::new(
+                        ErrorKind::InvalidData,
+                        "invalid gzip header: something else follows the last member",
+                    ));
+                }
                 input.begin();
                 self.member = Some(GzDecoder::new(input));
             }
