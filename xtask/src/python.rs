@@ -125,8 +125,17 @@ impl Python {
     fn given(program: &Path) -> Result<Self> {
         // The metadata is asked, not the packages: torch_npu can't be imported
         // without a CANN runtime.
-        let version = process::output(Command::new(program).args(["-c", ASK_VERSION]))
-            .with_context(|| format!("{} has no torch with torch-npu", program.display()))?;
+        let asked = Command::new(program)
+            .args(["-c", ASK_VERSION])
+            .output()
+            .with_context(|| format!("start {}", program.display()))?;
+        let [version, complaint] = [asked.stdout, asked.stderr]
+            .map(|text| String::from_utf8_lossy(&text).trim().to_owned());
+        ensure!(
+            asked.status.success(),
+            "{} has no torch with torch-npu: {complaint}",
+            program.display()
+        );
         let version = version.split('+').next().unwrap_or_default().to_owned();
         let program = if program.components().count() > 1 {
             std::path::absolute(program).context("make the path of Python absolute")?
