@@ -116,7 +116,9 @@ fn what_blocks_have_beyond_what_counts_stays_below_its_bound_on_the_hot_path() {
     for (config, share) in [("expandable_segments:True", 512), ("", 128)] {
         let device = device_skipping(CAPACITY, config, "");
         // Just above a step of 64 KiB: each block could have 63.5 KiB beyond.
-        let allocate = || device.allocate((512 << 10) + 512 - 32, S0).expect("fits");
+        const BYTES: usize = (512 << 10) + 512 - 32;
+        come_back(&device, BYTES);
+        let allocate = || device.allocate(BYTES, S0).expect("fits");
         let at: Vec<_> = (0..COUNT).map(|_| allocate()).collect();
         at.iter().for_each(|addr| assert!(device.deallocate(*addr)));
         // Whoever takes the lock has the limits settled, while hardly anything is active.
