@@ -12,7 +12,7 @@ use crate::size::{KEPT_SIZES, MOST_STEPPED, kept_number};
 /// 1.019, 1.011 and 1.008 where all requests get blocks of few sizes. S1 to s4 need the same, to 0.1 %.
 const OFTEN: u8 = 64;
 
-/// How many blocks of each of the few sizes came back, [`OFTEN`] at the most.
+/// How many blocks of each of the few sizes came back, up to how many make a difference.
 #[derive(Debug)]
 pub struct Returns([u8; KEPT_SIZES]);
 
