@@ -4,7 +4,7 @@ picked out before the last layer."""
 import torch
 from torch import nn
 from torch.nn import functional as F
-from workload import DEVICE, arguments, build, heads, joined, run, update
+from workload import DEVICE, Weights, arguments, build, heads, joined, run, update
 
 GUESSED = 0.15
 SAVED_EVERY = 50
@@ -16,16 +16,7 @@ SHAPES = {
 }
 
 
-class Layer(nn.Module):
-    def __init__(self, width, count):
-        super().__init__()
-        self.count = count
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
-        self.qkv = nn.Linear(width, 3 * width)
-        self.project = nn.Linear(width, width)
-        self.up = nn.Linear(width, 4 * width)
-        self.down = nn.Linear(4 * width, width)
-
+class Layer(Weights):
     def forward(self, x, mask):
         q, k, v = (heads(part, self.count) for part in self.qkv(x).chunk(3, dim=-1))
         scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5

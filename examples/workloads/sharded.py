@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel, MixedPrecision
 from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 from torch.nn import functional as F
-from workload import DEVICE, arguments, heads, joined, language_loss, ranks, run, update
+from workload import DEVICE, Weights, arguments, heads, joined, language_loss, ranks, run, update
 
 
 # Words, length, width, layers, heads.
@@ -19,16 +19,7 @@ SHAPES = {
 }
 
 
-class Block(nn.Module):
-    def __init__(self, width, count):
-        super().__init__()
-        self.count = count
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
-        self.qkv = nn.Linear(width, 3 * width)
-        self.project = nn.Linear(width, width)
-        self.up = nn.Linear(width, 4 * width)
-        self.down = nn.Linear(4 * width, width)
-
+class Block(Weights):
     def forward(self, x, mask):
         q, k, v = (heads(part, self.count) for part in self.qkv(self.norms[0](x)).chunk(3, dim=-1))
         scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5

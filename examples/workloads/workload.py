@@ -114,3 +114,16 @@ class Gated(nn.Module):
 
     def forward(self, x):
         return self.down(nn.functional.silu(self.gate(x)) * self.up(x))
+
+
+class Weights(nn.Module):
+    """Those of a transformer's layer with biases; how they are used is the program's."""
+
+    def __init__(self, width, count):
+        super().__init__()
+        self.count = count
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.qkv = nn.Linear(width, 3 * width)
+        self.project = nn.Linear(width, width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)

@@ -269,9 +269,7 @@ impl DeviceAllocator {
                     Ok(Err(Refusal::Policy)) => return Ok(Err((Refusal::Policy, size))),
                     Ok(Err(Refusal::Full)) => failure = None,
                     // Whatever the driver, or a pool's own allocator, gives for a reason, it may lack memory: codes for that differ.
-                    Err(error) if !request.virtual_memory || state.is_external(request.pool) => {
-                        failure = Some(error);
-                    }
+                    Err(error) if !request.virtual_memory || state.is_external(request.pool) => failure = Some(error),
                     Err(error) => return Err(error),
                 }
             };

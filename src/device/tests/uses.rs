@@ -1,7 +1,11 @@
 //! Uses of blocks on other streams that are taken back, or given up while somebody waits for them.
 
+use std::sync::Arc;
+
 use super::races::{MIB, device, token};
+use crate::device::DeviceAllocator;
 use crate::driver::Driver;
+use crate::driver::fake::FakeDriver;
 use crate::ids::{DeviceId, StreamKey};
 
 const HOME: StreamKey = StreamKey(1);
@@ -53,12 +57,18 @@ fn memory_of_a_use_that_was_taken_back_serves_other_streams_once_its_own_has_com
     take_back_what_is_in_use("", true);
 }
 
-#[test]
-fn a_block_whose_event_was_waited_for_during_a_reset_is_free() {
+/// A device with a block that another stream is using.
+fn used_elsewhere() -> (Arc<FakeDriver>, Arc<DeviceAllocator>, usize) {
     let (driver, device) = device(64 * MIB, "expandable_segments:False");
     let addr = device.allocate(40 * MIB, HOME).expect("fits");
     assert!(device.record_stream(addr, token(OTHER)));
     driver.submit(token(OTHER));
+    (driver, device, addr)
+}
+
+#[test]
+fn a_block_whose_event_was_waited_for_during_a_reset_is_free() {
+    let (driver, device, addr) = used_elsewhere();
     assert!(device.deallocate(addr));
     let (other, failing) = (device.clone(), driver.clone());
     driver.meanwhile("event_synchronize", move || {
@@ -73,10 +83,7 @@ fn a_block_whose_event_was_waited_for_during_a_reset_is_free() {
 
 #[test]
 fn a_block_whose_event_was_recorded_during_a_reset_is_free() {
-    let (driver, device) = device(64 * MIB, "expandable_segments:False");
-    let addr = device.allocate(40 * MIB, HOME).expect("fits");
-    assert!(device.record_stream(addr, token(OTHER)));
-    driver.submit(token(OTHER));
+    let (driver, device, addr) = used_elsewhere();
     let other = device.clone();
     driver.meanwhile("event_record", move || other.drop_pending_events());
     assert!(device.deallocate(addr));

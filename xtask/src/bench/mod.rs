@@ -39,7 +39,7 @@ pub enum BenchCommand {
     ///
     /// Runs each on the simulated device, with every request and free written
     /// to a file: the recordings of which docs/memory.md has the figures. All
-    /// of them take some three minutes.
+    /// of them take some two minutes.
     Record(record::RecordArgs),
 
     /// Replay allocation traces and compare what the allocators need for them

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -96,7 +96,6 @@ pub fn main(arguments: &RecordArgs) -> Result<ExitCode> {
         device.prepare(&mut command, &Knobs::default());
         run::autoload(&mut command, &project, &plugin, OsStr::new(""))?;
         command
-            .env_remove("NPUALLOC_DISABLE")
             .env("NPUALLOC_TRACE", &file)
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .arg(script)
@@ -108,7 +107,7 @@ pub fn main(arguments: &RecordArgs) -> Result<ExitCode> {
 }
 
 /// Runs a program that writes its recording to `file`; one that fails leaves none.
-fn record(command: &mut std::process::Command, file: &Path) -> Result<()> {
+fn record(command: &mut Command, file: &Path) -> Result<()> {
     let _ = fs::remove_file(file);
     let done = process::check(command);
     if done.is_err() {
