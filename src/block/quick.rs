@@ -223,7 +223,7 @@ impl QuickLists {
         };
         set.strangers[way] = 0;
         set.used |= 1 << way;
-        set.asked[way] = (set.asked[way] + 1).min(MOST_ASKED);
+        set.asked[way] += u8::from(set.asked[way] < MOST_ASKED);
         if set.count[way] == 0 {
             return Found::Nothing;
         }

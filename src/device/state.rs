@@ -7,7 +7,7 @@ use crate::block::{AddrMap, BlockArena, BlockState, Lookups, QuickLists, Returns
 use crate::config::{ExpandableSegments, Settings};
 use crate::device::hot::bounce::Bounce;
 use crate::device::hot::crowd::Crowd;
-use crate::device::hot::serve::LastFreed;
+use crate::device::hot::freeing::LastFreed;
 use crate::device::hot::unread::{MANY, Unread};
 use crate::device::paging::probe::Probe;
 use crate::device::policy::target::{Climbing, Needed};

@@ -1,6 +1,6 @@
 //! A block that is freed and handed out again and again, with nothing else going on in between.
 
-use super::serve::LastFreed;
+use super::freeing::LastFreed;
 use crate::block::Place;
 use crate::device::state::State;
 use crate::ids::{BlockId, StreamKey};

@@ -216,7 +216,7 @@ impl State {
         stream: StreamKey,
         list: ListId,
     ) -> Option<usize> {
-        let kept = self.take_kept(list, size, counted, bytes);
+        let kept = self.take_kept::<true>(list, size, counted, bytes);
         if kept.is_some() {
             return kept;
         }

@@ -4,10 +4,11 @@
 
 pub(super) mod bounce;
 pub(super) mod crowd;
+pub(super) mod freeing;
 mod guarded;
 mod leasing;
 mod noted;
 mod quick;
 mod recall;
-pub(super) mod serve;
+mod serve;
 pub(super) mod unread;

@@ -9,7 +9,8 @@
 //! [`QuickLists`]: crate::block::QuickLists
 
 use super::bounce::Bounce;
-use super::serve::{LastFreed, slack};
+use super::freeing::LastFreed;
+use super::serve::slack;
 use crate::block::{BlockState, Found, Keep, Limits, Slot};
 use crate::config::{ExpandableSegments, Rung};
 use crate::device::state::State;
@@ -148,9 +149,10 @@ impl State {
         (self.most_there_is() / share).checked_sub(beyond)
     }
 
-    /// A block that was kept, for a request of its size. `counted`: the request's bytes after rounding.
+    /// A block that was kept, for a request of its size. `counted`: the request's bytes after rounding; `MANY`: it may have to
+    /// be marked.
     #[inline(always)]
-    pub(in crate::device) fn take_kept(
+    pub(in crate::device) fn take_kept<const MANY: bool>(
         &mut self,
         list: ListId,
         size: usize,
@@ -159,7 +161,7 @@ impl State {
     ) -> Option<usize> {
         let small = size <= SMALL_SIZE;
         match self.quick.take(&self.arena, list, size) {
-            Found::Block(id) => Some(self.hand_out_kept(id, small, counted, requested)),
+            Found::Block(id) => Some(self.hand_out_kept::<MANY>(id, small, counted, requested)),
             Found::Nothing => None,
             Found::Stale(slot) => {
                 self.give_up_slot(slot);
@@ -171,7 +173,7 @@ impl State {
 
     /// Hands the block freed last out again, for a request of its list and size, which is one that is kept.
     #[inline]
-    pub(super) fn take_unmerged(
+    pub(super) fn take_unmerged<const MANY: bool>(
         &mut self,
         small: bool,
         counted: usize,
@@ -179,7 +181,7 @@ impl State {
         stream: StreamKey,
     ) -> usize {
         let freed = std::mem::replace(&mut self.last_freed, LastFreed::NONE);
-        let addr = self.hand_out_kept(freed.block, small, counted, requested);
+        let addr = self.hand_out_kept::<MANY>(freed.block, small, counted, requested);
         if self.returned == freed.block {
             self.bounce = Bounce::begin(freed, addr, stream, requested, (0, 0));
         }
@@ -188,7 +190,7 @@ impl State {
     }
 
     #[inline(always)]
-    pub(super) fn hand_out_kept(
+    pub(super) fn hand_out_kept<const MANY: bool>(
         &mut self,
         id: BlockId,
         small: bool,
@@ -200,7 +202,9 @@ impl State {
         block.requested = requested;
         block.slack = slack(block.size, counted);
         let (addr, beyond) = (block.addr, block.slack);
-        self.mark(id, addr, small);
+        if MANY {
+            self.mark(id, addr, small);
+        }
         self.stats
             .blocks
             .handed_out(small, counted as i64, requested as i64);

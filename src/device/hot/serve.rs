@@ -8,36 +8,13 @@
 //! When that happens to the same block again, not even the statistics are touched ([`Bounce`]).
 
 use super::bounce::Bounce;
-use crate::block::{BlockState, NO_USES, Place, prefetch_bucket};
+use super::freeing::LastFreed;
+use crate::block::BlockState;
 use crate::config::MAX_BASE_ALIGN;
 use crate::device::DeviceAllocator;
 use crate::device::state::{Request, State};
 use crate::ids::{BlockId, ListId, PoolId, StreamKey};
 use crate::size::{MIN_BLOCK_SIZE, ROUND_LARGE, SMALL_SIZE};
-
-/// The block freed last, as long as it has not returned to its list. It is in no list, its state is
-/// `Pending`, its entry in the address map is still there, and all statistics but those of inactive splits
-/// have counted it as free.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::device) struct LastFreed {
-    /// [`BlockId::NONE`]: none.
-    pub block: BlockId,
-    /// [`Place::NONE`]: not looked for, as most blocks that are kept leave the address map late or never.
-    pub entry: Place,
-}
-
-impl Default for LastFreed {
-    fn default() -> Self {
-        Self::NONE
-    }
-}
-
-impl LastFreed {
-    pub const NONE: Self = Self {
-        block: BlockId::NONE,
-        entry: Place::NONE,
-    };
-}
 
 /// What a block of so many bytes has beyond those that count, as [`Block::slack`](crate::block::Block::slack).
 #[inline]
@@ -96,7 +73,7 @@ impl DeviceAllocator {
             let last = &state.arena[state.last_freed.block];
             if last.size == size && last.list == list {
                 if state.quick.wants(list, size) {
-                    return Some(state.take_unmerged(small, counted, bytes, stream));
+                    return Some(state.take_unmerged::<MANY>(small, counted, bytes, stream));
                 }
                 if let Some(addr) = state.take_back(list, counted, bytes, stream) {
                     return Some(addr);
@@ -106,7 +83,7 @@ impl DeviceAllocator {
         }
         if state.quick.is_on()
             && !asked
-            && let Some(addr) = state.take_kept(list, size, counted, bytes)
+            && let Some(addr) = state.take_kept::<MANY>(list, size, counted, bytes)
         {
             return Some(addr);
         }
@@ -116,119 +93,9 @@ impl DeviceAllocator {
         let id = state.lists[list].free.take_best(&mut state.arena, size)?;
         Some(state.hand_out_part::<false>(id, list, size, 0, bytes))
     }
-
-    /// Gives the block at `addr` back if nothing but that is to be done; false when it is not a live block
-    /// of this device, or needs more.
-    #[inline]
-    pub(crate) fn deallocate_plain(&self, addr: usize) -> bool {
-        let signals = self.signals.see();
-        if signals.any() {
-            // First of all: where there are many blocks, looking at the flag before costs 15 ns (measured; the line comes later).
-            prefetch_bucket(signals, addr);
-            if signals.is_crowded() {
-                return self.deallocate_leased(addr);
-            }
-        }
-        let Some(mut guard) = self.state.try_lock_as_is().or_else(|| self.wait()) else {
-            return self.deallocate_leased(addr);
-        };
-        let state = &mut *guard;
-        if state.bounce.put(addr) {
-            return true;
-        }
-        if state.bounce.block.is_some() {
-            state.end_bounce();
-        }
-        if state.marking {
-            return self.deallocate_among_many(state, addr);
-        }
-        self.free_plain::<false>(state, addr)
-    }
-
-    /// Gives a block back that is looked at. `MANY`: it may be marked; none is unread.
-    #[inline(always)]
-    pub(super) fn free_plain<const MANY: bool>(&self, state: &mut State, addr: usize) -> bool {
-        let found = if MANY || !state.quick.is_on() {
-            state.live.find(addr, &state.arena)
-        } else {
-            state.find_noted(addr)
-        };
-        let Some((entry, id)) = found else {
-            return false;
-        };
-        let block = &state.arena[id];
-        let plain = block.state == BlockState::Live && block.flags == 0;
-        if !plain || state.history.recording {
-            return false;
-        }
-        if block.uses != NO_USES {
-            return !self.is_exiting() && state.free_later(id, entry);
-        }
-        // Of blocks that are kept, which most are where any is, the neighbours don't matter.
-        if !state.quick.may_keep(block.size) {
-            let (prev, next) = (block.prev, block.next);
-            state.arena.prefetch(prev);
-            state.arena.prefetch(next);
-        }
-        if state.last_freed.block.is_some() {
-            state.keep_last_freed();
-        }
-        if MANY {
-            state.arena.marks.clear(id);
-        }
-        state.note_freed(id);
-        state.last_freed = LastFreed { block: id, entry };
-        true
-    }
 }
 
 impl State {
-    /// Counts a live block that only its own stream used, and that is not marked any more, as free. Only while no history is
-    /// recorded.
-    #[inline(always)]
-    pub(super) fn note_freed(&mut self, id: BlockId) {
-        let (small, size, requested) = self.end_tenancy(id);
-        self.stats.blocks.freed(small, size, requested);
-    }
-
-    /// A live block that only its own stream used is live no more. Returns what of it counted: of the small pool, bytes,
-    /// bytes asked for.
-    #[inline(always)]
-    pub(super) fn end_tenancy(&mut self, id: BlockId) -> (bool, i64, i64) {
-        let block = &mut self.arena[id];
-        debug_assert_eq!((block.state, block.uses), (BlockState::Live, NO_USES));
-        block.state = BlockState::Pending;
-        block.generation = block.generation.wrapping_add(1);
-        let requested = std::mem::take(&mut block.requested) as i64;
-        self.tick += 1;
-        (block.list.is_small(), block.counted() as i64, requested)
-    }
-
-    /// Gives a block back that other streams used, if its events may wait for those of other blocks.
-    #[inline(never)]
-    fn free_later(&mut self, id: BlockId, place: Place) -> bool {
-        if self.leasing || !self.may_defer(self.arena[id].size) {
-            return false;
-        }
-        if self.last_freed.block.is_some() {
-            self.keep_last_freed();
-        }
-        self.take_entry(id, place);
-        self.retire(id, None);
-        self.defer(id);
-        self.attention |= self.events_outstanding();
-        true
-    }
-
-    /// Returns the block freed last to its list.
-    #[inline]
-    pub(super) fn finish_last_free(&mut self) {
-        let LastFreed { block, entry } = std::mem::replace(&mut self.last_freed, LastFreed::NONE);
-        self.take_entry(block, entry);
-        let list = self.arena[block].list;
-        self.return_to_list(block, list);
-    }
-
     /// Hands the block freed last out again as it lies, if that is where a best fit would lead after it has merged
     /// with its neighbours. Returns its address.
     #[inline(never)]

@@ -5,7 +5,7 @@
 //! ([`Marks`](crate::block::BlockArena::marks)). What can't be known without its size is made up for by whoever takes the lock next
 //! ([`State::read_unread`]), but for an allocation that a block kept before serves, if it moves no peak of what is counted.
 
-use super::serve::LastFreed;
+use super::freeing::LastFreed;
 use crate::device::DeviceAllocator;
 use crate::device::state::State;
 use crate::ids::{BlockId, ListId, StreamKey};
@@ -163,16 +163,16 @@ impl State {
             .stats
             .blocks
             .has_room(small, counted as i64, requested as i64);
-        if room && let Some(addr) = self.take_kept(list, size, counted, requested) {
+        if room && let Some(addr) = self.take_kept::<true>(list, size, counted, requested) {
             return Some(addr);
         }
         self.read_unread();
         if !room {
-            return self.take_kept(list, size, counted, requested);
+            return self.take_kept::<true>(list, size, counted, requested);
         }
         // It was asked for above; what was just kept may serve.
         let id = self.quick.take_unasked(&self.arena, list, size)?;
-        Some(self.hand_out_kept(id, small, counted, requested))
+        Some(self.hand_out_kept::<true>(id, small, counted, requested))
     }
 }
 

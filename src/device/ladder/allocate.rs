@@ -77,7 +77,7 @@ impl DeviceAllocator {
         if pool == PoolId::DEFAULT
             && context.is_none()
             && !request.guest
-            && let Some(addr) = state.take_kept(request.list, whole, request.size, bytes)
+            && let Some(addr) = state.take_kept::<true>(request.list, whole, request.size, bytes)
         {
             self.unlock(state);
             return Ok(addr);
