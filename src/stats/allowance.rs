@@ -1,5 +1,5 @@
-//! A part of the room below the ceilings that is somebody's own: what is handed out within it moves no peak, whatever
-//! others do with theirs.
+//! A part of the room below the peaks that is somebody's own: what is handed out within it moves no peak, whatever others
+//! do with theirs.
 
 use super::block_counters::{BlockCounters, Lane};
 
@@ -12,6 +12,8 @@ const _: () = assert!(Lane::RequestedBytes as usize == COUNTED - 1);
 pub struct Allowance {
     /// By pool (0 small, 1 large). Never negative.
     room: [[i64; COUNTED]; 2],
+    /// Of the sum over both pools. Never negative.
+    total: [i64; COUNTED],
     /// What was given back.
     freed: [[i64; COUNTED]; 2],
 }
@@ -20,14 +22,15 @@ impl Allowance {
     /// A block is handed out, if there is room for it; otherwise false, and nothing changes.
     #[inline]
     pub fn handed_out(&mut self, small: bool, size: i64, requested: i64) -> bool {
-        let room = &mut self.room[usize::from(!small)];
+        let (room, total) = (&mut self.room[usize::from(!small)], &mut self.total);
         let amounts = [1, size, requested];
-        let fits = |at: usize| room[at] >= amounts[at];
+        let fits = |at: usize| room[at].min(total[at]) >= amounts[at];
         if !(fits(0) & fits(1) & fits(2)) {
             return false;
         }
         for at in 0..COUNTED {
             room[at] -= amounts[at];
+            total[at] -= amounts[at];
         }
         true
     }
@@ -38,6 +41,7 @@ impl Allowance {
         let pool = usize::from(!small);
         for (at, amount) in [1, size, requested].into_iter().enumerate() {
             self.room[pool][at] += amount;
+            self.total[at] += amount;
             self.freed[pool][at] += amount;
         }
     }
@@ -54,6 +58,8 @@ impl BlockCounters {
                 to.room[pool][at] = self.room[pool].0[at] / of;
                 self.room[pool].0[at] -= to.room[pool][at];
             }
+            to.total[at] = self.total_room.0[at] / of;
+            self.total_room.0[at] -= to.total[at];
         }
     }
 
@@ -65,14 +71,15 @@ impl BlockCounters {
                 self.room[pool].0[at] += from.room[pool][at];
                 self.freed[pool].0[at] += from.freed[pool][at];
             }
+            self.total_room.0[at] += from.total[at];
         }
     }
 
-    /// Whether [`Self::handed_out`] with these moves no peak for certain.
+    /// Whether [`Self::handed_out`] with these moves no peak.
     pub fn has_all_room(&self, small: bool, size: i64, requested: i64) -> bool {
-        let room = self.room[usize::from(!small)].0;
+        let (room, total) = (self.room[usize::from(!small)].0, self.total_room.0);
         let amounts = [1, size, requested];
-        (0..COUNTED).all(|at| room[at] >= amounts[at])
+        (0..COUNTED).all(|at| room[at].min(total[at]) >= amounts[at])
     }
 }
 

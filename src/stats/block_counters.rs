@@ -28,22 +28,22 @@ pub(super) struct Lanes(pub(super) [i64; LANES]);
 
 /// Counters of blocks, by pool (0 small, 1 large) and lane.
 ///
-/// Kept is how far each value is below a ceiling: an increase takes from that room, and only when it does not suffice
-/// is anything else looked at. No ceiling is above its pool's peak, nor is their sum above the sum's, so that peaks are
-/// moved there. Values, and what was added, follow from the rest. So do the figures of active blocks, which are the live
-/// and the waiting ones: while none wait, both figures are the same.
+/// Kept is how far each value is below its peak: an increase takes from that room, and a peak is moved
+/// only when the room does not suffice. Values, and what was added, follow from the rest. So do the
+/// figures of active blocks, which are the live and the waiting ones: while none wait, both figures are
+/// the same.
 #[derive(Debug, Clone, Default)]
 pub struct BlockCounters {
-    /// `ceiling` minus the current value; never negative but within a call.
+    /// `peak` minus the current value; never negative but within a call.
     pub(super) room: [Lanes; 2],
     /// All decreases.
     pub(super) freed: [Lanes; 2],
+    /// `total_peak` minus the sum over both pools.
+    pub(super) total_room: Lanes,
     /// Blocks that wait, of both pools.
     pub(super) waiting: i64,
     /// Some block has waited: until then the figures of active blocks are those of the live ones.
     pub(super) has_waited: bool,
-    /// Up to which values may grow before a peak may have to be moved.
-    pub(super) ceiling: [Lanes; 2],
     pub(super) peak: [Lanes; 2],
     /// Of the sum over both pools.
     pub(super) total_peak: Lanes,
@@ -66,11 +66,14 @@ impl BlockCounters {
         self.increase(Lane::RequestedBytes, pool, requested);
     }
 
-    /// Whether [`Self::handed_out`] with these moves no peak of bytes for certain.
+    /// Whether [`Self::handed_out`] with these moves no peak of bytes.
     #[inline]
     pub fn has_room(&self, small: bool, size: i64, requested: i64) -> bool {
-        let room = &self.room[usize::from(!small)].0;
-        let fits = |lane: Lane, amount: i64| room[lane as usize] >= amount;
+        let (room, total) = (&self.room[usize::from(!small)].0, &self.total_room.0);
+        let fits = |lane: Lane, amount: i64| {
+            let lane = lane as usize;
+            room[lane] >= amount && total[lane] >= amount
+        };
         fits(Lane::AllocatedBytes, size) & fits(Lane::RequestedBytes, requested)
     }
 
@@ -166,7 +169,11 @@ impl BlockCounters {
         let lane = lane as usize;
         self.room[pool].0[lane] -= amount;
         if self.room[pool].0[lane] < 0 {
-            self.raise_ceiling(lane);
+            self.raise_peak(lane, pool);
+        }
+        self.total_room.0[lane] -= amount;
+        if self.total_room.0[lane] < 0 {
+            self.raise_total_peak(lane);
         }
     }
 
@@ -174,6 +181,7 @@ impl BlockCounters {
     fn decrease(&mut self, lane: Lane, pool: usize, amount: i64) {
         let lane = lane as usize;
         self.room[pool].0[lane] += amount;
+        self.total_room.0[lane] += amount;
         self.freed[pool].0[lane] += amount;
     }
 
@@ -189,39 +197,28 @@ impl BlockCounters {
     fn waver(&mut self, lane: Lane, pool: usize, amount: i64) {
         let at = lane as usize;
         self.freed[pool].0[at] += amount.abs();
-        if amount > self.room[pool].0[at] {
+        if amount > self.room[pool].0[at] || amount > self.total_room.0[at] {
             self.increase(lane, pool, amount);
             self.increase(lane, pool, -amount);
         }
     }
 
-    /// A value grew beyond its ceiling: peaks are moved, and what is left below that of the sum is divided anew.
     #[cold]
     #[inline(never)]
-    fn raise_ceiling(&mut self, lane: usize) {
-        let now = [self.now(lane, 0), self.now(lane, 1)];
-        for (peak, now) in self.peak.iter_mut().zip(now) {
-            peak.0[lane] = peak.0[lane].max(now);
-        }
-        let total_peak = &mut self.total_peak.0[lane];
-        *total_peak = (*total_peak).max(now[0] + now[1]);
-        let total = *total_peak;
-        let [first, second] = [self.peak[0].0[lane], self.peak[1].0[lane]];
-        // Half of it is the first one's, as far as it has use for that, what is left the second one's, and what that has no
-        // use for the first one's, too: no sum was ever more than both peaks together.
-        let half = now[0] + (total - now[0] - now[1]) / 2;
-        let second = second.min(total - first.min(half));
-        let first = total - second;
-        for (pool, ceiling) in [first, second].into_iter().enumerate() {
-            self.ceiling[pool].0[lane] = ceiling;
-            self.room[pool].0[lane] = ceiling - now[pool];
-        }
+    fn raise_peak(&mut self, lane: usize, pool: usize) {
+        self.peak[pool].0[lane] -= std::mem::take(&mut self.room[pool].0[lane]);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn raise_total_peak(&mut self, lane: usize) {
+        self.total_peak.0[lane] -= std::mem::take(&mut self.total_room.0[lane]);
     }
 
     /// A pool's value now.
     #[inline]
     pub(super) fn now(&self, lane: usize, pool: usize) -> i64 {
-        self.ceiling[pool].0[lane] - self.room[pool].0[lane]
+        self.peak[pool].0[lane] - self.room[pool].0[lane]
     }
 
     /// Active blocks and bytes: of a pool (0, 1), or of both (2).
@@ -253,7 +250,7 @@ impl BlockCounters {
         for (at, (live, waiting)) in lanes.into_iter().enumerate() {
             let now = self.now(live, pool) + self.now(waiting, pool);
             self.active_peak[pool][at] = self.active_peak[pool][at].max(now);
-            let total = |lane: usize| self.now(lane, 0) + self.now(lane, 1);
+            let total = |lane: usize| self.total_peak.0[lane] - self.total_room.0[lane];
             let now = total(live) + total(waiting);
             self.active_peak[2][at] = self.active_peak[2][at].max(now);
         }
@@ -272,14 +269,13 @@ impl BlockCounters {
 
     /// The peaks become the current values.
     pub fn reset_peak(&mut self) {
-        for lane in 0..LANES {
-            let now = [self.now(lane, 0), self.now(lane, 1)];
-            for (pool, now) in now.into_iter().enumerate() {
-                self.peak[pool].0[lane] = now;
-                self.ceiling[pool].0[lane] = now;
-                self.room[pool].0[lane] = 0;
+        for pool in 0..2 {
+            for lane in 0..LANES {
+                self.peak[pool].0[lane] -= std::mem::take(&mut self.room[pool].0[lane]);
             }
-            self.total_peak.0[lane] = now[0] + now[1];
+        }
+        for lane in 0..LANES {
+            self.total_peak.0[lane] -= std::mem::take(&mut self.total_room.0[lane]);
         }
         self.active_peak = [0, 1, 2].map(|pool| self.active(pool));
     }

@@ -21,7 +21,7 @@ impl BlockCounters {
         let lane = lane as usize;
         let pools = |lanes: &[Lanes; 2]| Pair::new(lanes[0].0[lane], lanes[1].0[lane]);
         let peak = pools(&self.peak);
-        let current = pools(&self.ceiling).minus(pools(&self.room));
+        let current = peak.minus(pools(&self.room));
         let freed = pools(&self.freed);
         let (base, freed) = if self.was_reset {
             (pools(&self.base), freed.minus(pools(&self.freed_base)))
