@@ -39,7 +39,7 @@ THREADS = {
 
 
 class Failed(Exception):
-    """A call of the C++ side failed, or the simulator does not do what a case needs."""
+    """A call of the C++ side failed, settings were refused, or the simulator does not do what a case needs."""
 
 
 class Bench:
@@ -383,7 +383,11 @@ def main():
     bench.keep(NPUALLOC)
     if bench.current(STOCK):
         sys.exit("the plug-in did not take the stock allocator's place")
-    torch.npu.init()
+    try:
+        torch.npu.init()
+    except ValueError as error:
+        # Settings that are refused. What follows the first line is when and where.
+        raise Failed(str(error).partition("\n")[0]) from error
     bench.checked(bench.init(torch.npu.device_count()))
 
     measurer = Measurer(bench, plugin, arguments.quick)

@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::BenchArgs;
+use npualloc_replay::quantity::parse_size;
 
 /// Builds, runs and tests npualloc.
 ///
@@ -305,8 +306,8 @@ pub struct RunArgs {
     #[arg(long, value_enum, default_value_t = Allocator::Npualloc)]
     pub allocator: Allocator,
 
-    /// Memory of each simulated device, in bytes [default: 64 GiB]
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Memory of each simulated device, as 61.5GiB or in bytes [default: 64 GiB]
+    #[arg(long, value_name = "SIZE", value_parser = capacity)]
     pub capacity: Option<u64>,
 
     /// Back simulated device memory with real pages, so that copies keep data
@@ -327,6 +328,14 @@ pub enum Allocator {
     Stock,
     /// npualloc, loaded as a plug-in
     Npualloc,
+}
+
+/// Bytes, at least one.
+fn capacity(text: &str) -> std::result::Result<u64, String> {
+    match parse_size(text)? {
+        0 => Err("a device without memory".into()),
+        bytes => Ok(bytes),
+    }
 }
 
 fn torch_version(text: &str) -> std::result::Result<String, String> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::output::Output;
-use crate::quantity::parse_size;
+use npualloc_replay::quantity::parse_size;
 
 /// Replays allocation traces on a simulated NPU: what would other settings have done?
 ///

@@ -8,7 +8,6 @@
 //! | `input` | files to recordings, whatever their format |
 //! | `output` | tables, JSON, progress |
 //! | `pickle`, `snapshot` | memory snapshots of torch, read without running anything |
-//! | `quantity` | sizes as people write them |
 //! | `report` | the page |
 //! | `runs` | replays side by side, with a progress bar |
 //! | `search` | settings that fit a trace better |
@@ -22,7 +21,6 @@ mod error;
 mod input;
 mod output;
 mod pickle;
-mod quantity;
 mod report;
 mod runs;
 mod search;

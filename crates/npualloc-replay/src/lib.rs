@@ -7,6 +7,7 @@
 //! - [`cases`]: allocation problems with known lifetimes: read, made up, turned into traces.
 //! - [`packing`]: offline placement of blocks whose lifetimes are known: what no
 //!   allocator without virtual memory can beat.
+//! - [`quantity`]: sizes as people write them.
 //!
 //! With the feature `core` (default), the Rust core alone, without torch_npu:
 //!
@@ -25,6 +26,7 @@ pub mod marks;
 pub mod packing;
 #[cfg(feature = "core")]
 pub mod pools;
+pub mod quantity;
 #[cfg(feature = "core")]
 pub mod replay;
 #[cfg(feature = "core")]

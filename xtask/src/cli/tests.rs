@@ -82,3 +82,21 @@ fn the_check_of_a_benchmark_takes_no_options_of_the_benchmark() {
     let words = check.iter().chain(&["--torch", "2.13.0"]);
     assert!(Cli::try_parse_from(words).is_ok());
 }
+
+#[test]
+fn a_simulated_device_has_memory() {
+    let capacity = |text| {
+        let words = ["xtask", "run", "--capacity", text, "--", "train.py"];
+        match Cli::try_parse_from(words).map(|cli| cli.command) {
+            Ok(Command::Run(arguments)) => Ok(arguments.capacity),
+            Ok(_) => panic!("another command"),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    assert_eq!(capacity("61.5GiB"), Ok(Some(123 << 29)));
+    assert_eq!(capacity("68719476736"), Ok(Some(64 << 30)));
+    for (text, why) in [("0", "without memory"), ("many", "no unit of bytes")] {
+        let error = capacity(text).unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
+}

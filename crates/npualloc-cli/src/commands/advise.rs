@@ -8,9 +8,9 @@ use crate::cli::{AdviseArgs, Goal};
 use crate::error::Result;
 use crate::input::Recording;
 use crate::output::{Output, table};
-use crate::quantity::show_size;
 use crate::runs::{self, show_conf};
 use crate::search::{Scored, Search, candidates};
+use npualloc_replay::quantity::show_size;
 
 /// How many candidates a person is shown.
 const SHOWN: usize = 8;

@@ -8,8 +8,8 @@ use crate::cli::FitArgs;
 use crate::error::{Error, Result};
 use crate::input::Recording;
 use crate::output::{Output, table};
-use crate::quantity::show_size;
 use crate::runs::{self, show_conf};
+use npualloc_replay::quantity::show_size;
 
 #[derive(Serialize)]
 struct Report {

@@ -9,10 +9,10 @@ use crate::cli::ReportArgs;
 use crate::error::{Error, Result};
 use crate::input::Recording;
 use crate::output::Output;
-use crate::quantity::show_size;
 use crate::report::{Collector, Facts, page};
 use crate::runs::{self, show_conf};
 use crate::target::{check_apart, is_stdout, write_whole};
+use npualloc_replay::quantity::show_size;
 
 #[derive(Serialize)]
 struct Written {

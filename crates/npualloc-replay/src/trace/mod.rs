@@ -142,7 +142,7 @@ pub enum TraceError {
         line: u64,
     },
     /// The file is not a trace of this version.
-    #[error("{path}: not an npualloc trace of version 1 (its first line is {first:?})")]
+    #[error("{path}: not an npualloc trace of version 1 ({})", begins(.first))]
     Foreign {
         /// Which file.
         path: PathBuf,
@@ -159,6 +159,14 @@ pub enum TraceError {
         /// What is wrong.
         problem: String,
     },
+}
+
+/// What a file that is no trace begins with.
+fn begins(first: &str) -> String {
+    if first.is_empty() {
+        return "it is empty, or begins with an empty line".to_owned();
+    }
+    format!("its first line is {first:?}")
 }
 
 impl Trace {

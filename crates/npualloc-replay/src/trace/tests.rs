@@ -112,8 +112,17 @@ fn names_the_line_that_is_wrong() {
         parse(&idle).unwrap_err(),
         "t:1048577: more than 1048576 lines that are no events"
     );
-    for text in ["", "hello\n", "# npualloc-trace v2\n"] {
-        assert!(parse(text).unwrap_err().contains("not an npualloc trace"));
+    for (text, begins) in [
+        ("", "it is empty"),
+        ("hello\n", "its first line is \"hello\""),
+        (
+            "# npualloc-trace v2\n",
+            "its first line is \"# npualloc-trace v2\"",
+        ),
+    ] {
+        let error = parse(text).unwrap_err();
+        let expected = format!("t: not an npualloc trace of version 1 ({begins}");
+        assert!(error.starts_with(&expected), "{error}");
     }
 }
 
