@@ -1,33 +1,21 @@
 """Measures the stock allocator and npualloc in turns; `cargo xtask bench hot` runs it.
 
     python hot.py --bench LIBRARY --plugin LIBRARY --output FILE [--quick] [--case TEXT]…
-                  [--trace NAME FILE CAPACITY STREAMS]… [--apart]
+                  [--trace NAME FILE CAPACITY STREAMS]…
+
+Each part of the cases is measured in a process of its own (`part.py`): each trace, since an allocator goes by what
+a program did before, and a process runs one program; and the cases of several threads.
 """
 
 import argparse
-import ctypes
 import json
-import math
 import os
-import statistics
 import subprocess
 import sys
+from pathlib import Path
 
-import numpy
-import torch
-import torch_npu  # noqa: F401
-
-from streams import Simulator, Streams
-
-STOCK, NPUALLOC = 0, 1
-SUBJECTS = (STOCK, NPUALLOC)
-MIB = 1 << 20
-# Bytes of an event in a trace's binary form, `benches/common/trace_event.h`.
-EVENT_SIZE = 16
-# How often each live block is replaced in a round.
-ROUNDS_OF_SLOTS = 8
-# The part of a device's memory that a case may need: each allocator has one, and neither places blocks without loss.
-MOST_USED = 0.85
+# The parts.
+SEVERAL_THREADS, CALLS, TRACE = PARTS = ("threads", "calls", "trace")
 # Cases of several threads, and what they are made with: threads, whether each has a device of its own. They are
 # measured in a process whose task queues are off: the queues' threads look for work all the time, on each
 # device, and take half a CPU from those that are measured.
@@ -38,290 +26,9 @@ THREADS = {
 }
 
 
-class Failed(Exception):
-    """A call of the C++ side failed, settings were refused, or the simulator does not do what a case needs."""
-
-
-class Bench:
-    """The C++ side."""
-
-    def __init__(self, path):
-        library = ctypes.CDLL(path)
-        pointer, text, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
-        signatures = {
-            "error": (text, []),
-            "keep": (None, [ctypes.c_int]),
-            "current": (ctypes.c_int, [ctypes.c_int]),
-            "init": (ctypes.c_int, [ctypes.c_int]),
-            "device": (ctypes.c_int, [ctypes.c_int]),
-            "empty_cache": (ctypes.c_int, [ctypes.c_int]),
-            "limit": (ctypes.c_int, [ctypes.c_int, ctypes.c_double]),
-            "open": (pointer, [ctypes.c_int, text, pointer]),
-            "open_replay": (pointer, [ctypes.c_int, pointer, size, pointer]),
-            "close": (None, [pointer]),
-            "operations": (ctypes.c_double, [pointer]),
-            "round": (ctypes.c_double, [ctypes.c_int, pointer, ctypes.c_uint64]),
-            "loop": (ctypes.c_double, [ctypes.c_int, pointer, ctypes.c_uint64]),
-            "two_threads": (ctypes.c_double, []),
-            "latencies": (size, [ctypes.c_int, pointer, ctypes.c_uint64, pointer, size]),
-            "clock_cost": (ctypes.c_double, []),
-        }
-        for name, (result, arguments) in signatures.items():
-            function = getattr(library, f"bench_{name}")
-            function.restype, function.argtypes = result, arguments
-            setattr(self, name, function)
-
-    def checked(self, result):
-        """The result of a call, unless it failed."""
-        failure = self.error()
-        if failure:
-            raise Failed(failure.decode(errors="replace"))
-        return result
-
-
-class Plugin:
-    """npualloc's library."""
-
-    def __init__(self, path):
-        torch.ops.load_library(path)
-        self._library = ctypes.CDLL(path)
-        self._library.npualloc_check_consistency.restype = ctypes.c_char_p
-
-    def check(self):
-        """Recounts every invariant."""
-        broken = self._library.npualloc_check_consistency()
-        if broken is not None:
-            raise Failed(f"npualloc is inconsistent: {broken.decode(errors='replace')}")
-
-
-class Case:
-    """A row of the table. `steps` is the length of a round where the case does not adapt it, `least_steps` the least
-    where it does; `needs`: bytes of each device."""
-
-    def __init__(self, name, kind, numbers=(), steps=None, latencies=True, before=None, least_steps=0, needs=0):
-        self.name = name
-        self.kind = kind
-        self.numbers = [tuple(numbers)] * 2
-        self.steps = steps
-        self.least_steps = least_steps
-        self.latencies = latencies
-        # Called with the subject before every round, and its result after it.
-        self.before = before
-        self.needs = needs
-
-    def open(self, bench, subject):
-        """Makes the case for a subject."""
-        numbers = (ctypes.c_int64 * 4)(*self.numbers[subject])
-        return bench.checked(bench.open(subject, self.kind.encode(), numbers))
-
-    def close(self, bench, subject, opened):
-        """Ends it."""
-        bench.close(opened)
-
-
-class Replay(Case):
-    """A trace, on a device whose memory is limited to what it was recorded with."""
-
-    def __init__(self, name, file, capacity, count, streams):
-        super().__init__(f"replay {name}", "replay", steps=1)
-        self._file = file
-        self._capacity = int(capacity)
-        self._count = int(count)
-        self._streams = streams
-
-    def open(self, bench, subject):
-        device = bench.device(subject)
-        ids = [self._streams(device, index) for index in range(self._count)]
-        events = numpy.fromfile(self._file, dtype=numpy.uint8)
-        total = torch.npu.mem_get_info(device)[1]
-        if 0 < self._capacity < total:
-            bench.checked(bench.limit(subject, self._capacity / total))
-        ids = (ctypes.c_int64 * len(ids))(*ids)
-        return bench.checked(
-            bench.open_replay(subject, events.ctypes.data, len(events) // EVENT_SIZE, ctypes.addressof(ids))
-        )
-
-    def close(self, bench, subject, opened):
-        super().close(bench, subject, opened)
-        bench.checked(bench.limit(subject, 1.0))
-
-
-def mean_size(largest, skew):
-    """What a block of the case `churn` has on average; see `draw` in blocks.cpp."""
-    octaves = math.log2(largest / 512)
-    points = (numpy.arange(10_000) + 0.5) / 10_000
-    return int(512 * numpy.exp2(octaves * points**skew).mean())
-
-
-def cases(bench, streams, simulator, traces):
-    """Every case, in the order of the table."""
-    for size, text in [
-        (512, "512 B"), (4096, "4 KB"), (MIB, "1 MB"), (8 * MIB, "8 MB"), (512 * MIB, "512 MB")
-    ]:
-        yield Case(f"one size, {text}", "pair", [size])
-    every = (100, 1000, 10_000, 100_000)
-    for largest, skew, text, numbers in [
-        (2 * MIB, 1, "2 MB", every), (256 * MIB, 6, "256 MB", every), (256 * MIB, 1, "256 MB, octaves alike", (1000,))
-    ]:
-        for slots in numbers:
-            # Most of a round shall find the caches as it left them, not as the other allocator's turn did.
-            yield Case(
-                f"random to {text}, {slots:,} live",
-                "churn",
-                [slots, largest, skew],
-                least_steps=ROUNDS_OF_SLOTS * slots,
-                needs=slots * mean_size(largest, skew),
-            )
-    for size, text in [(4096, "4 KB"), (8 * MIB, "8 MB")]:
-        yield Case(f"DataPtr, {text}", "data_ptr", [size])
-
-    for name, (threads, two_devices) in THREADS.items():
-        if two_devices and torch.npu.device_count() < 4:
-            print(f"skipped: {name} (needs 4 devices)", file=sys.stderr)
-        else:
-            yield Case(name, "threads", [threads, two_devices], latencies=False, least_steps=200_000)
-    yield Case("history on, 1,000 live", "history", [1000])
-    yield Case("getDeviceStats", "stats")
-    yield Case("snapshot, 100,000 live", "snapshot", [100_000], steps=1, latencies=False)
-    for trace in traces:
-        yield Replay(*trace, streams.id)
-
-    # Last, as these run operators, which get memory from npualloc on the stock allocator's device too. In a process that
-    # had memory of two devices a free has to look up which device a block is on.
-    def stream_case(name, before, steps):
-        case = Case(name, "record_stream", before=before, steps=steps)
-        case.numbers = [
-            (64 << 10, streams.id(bench.device(subject), 1)) for subject in SUBJECTS
-        ]
-        return case
-
-    def completed(subject):
-        return lambda: None
-
-    def pending(subject):
-        device = bench.device(subject)
-        stream = streams.get(device, 1)
-        if not simulator.keep_busy(stream):
-            raise Failed("the simulated stream is idle although a kernel was started")
-        return lambda: torch.npu.synchronize(device)
-
-    yield stream_case("record_stream, completed", completed, 10_000)
-    if simulator:
-        yield stream_case("record_stream, pending", pending, 10_000)
-    else:
-        print("skipped: record_stream, pending (needs the simulator's clock)", file=sys.stderr)
-    event = Case("event of a record_stream alone", "event", steps=10_000)
-    event.numbers = [(streams.id(bench.device(subject), 1),) for subject in SUBJECTS]
-    yield event
-
-
-class Measurer:
-    """Runs a case for both subjects in turns."""
-
-    def __init__(self, bench, plugin, quick):
-        self._bench = bench
-        self._plugin = plugin
-        self._quick = quick
-        self._rounds = 3 if quick else 15
-        self._round_ns = 2e6 if quick else 2e7
-        self._samples = 20_000 if quick else 200_000
-        self._clock = bench.clock_cost()
-
-    def measure(self, case):
-        """The row of a case."""
-        bench = self._bench
-        opened = {}
-        try:
-            for subject in SUBJECTS:
-                opened[subject] = case.open(bench, subject)
-            operations = bench.operations(opened[STOCK])
-            steps = self._warm_up(case, opened)
-            times = self._alternate(case, opened, steps, operations)
-            loop = self._loop(opened[NPUALLOC], steps, operations)
-            tails = {s: self._tail(case, opened[s], s, steps, operations) for s in SUBJECTS}
-        finally:
-            for subject, pointer in opened.items():
-                case.close(bench, subject, pointer)
-        for subject in SUBJECTS:
-            bench.checked(bench.empty_cache(subject))
-        ratios = [a / b for a, b in zip(times[STOCK], times[NPUALLOC])]
-        net_ratios = [(a - loop) / (b - loop) for a, b in zip(times[STOCK], times[NPUALLOC])] if loop else []
-        quartiles = statistics.quantiles(ratios, n=4, method="inclusive")
-        return {
-            "case": case.name,
-            "rounds": len(ratios),
-            "operations_per_round": operations * steps,
-            "stock_ns": statistics.median(times[STOCK]),
-            "npualloc_ns": statistics.median(times[NPUALLOC]),
-            "stock_best_ns": min(times[STOCK]),
-            "npualloc_best_ns": min(times[NPUALLOC]),
-            "ratio": statistics.median(ratios),
-            "ratio_quartiles": [quartiles[0], quartiles[2]],
-            "ratio_range": [min(ratios), max(ratios)],
-            "loop_ns": loop,
-            "net_ratio": statistics.median(net_ratios) if net_ratios else None,
-            "stock_p99_ns": tails[STOCK][0],
-            "npualloc_p99_ns": tails[NPUALLOC][0],
-            "stock_p999_ns": tails[STOCK][1],
-            "npualloc_p999_ns": tails[NPUALLOC][1],
-        }
-
-    def _round(self, case, opened, subject, steps):
-        after = case.before(subject) if case.before else None
-        time = self._bench.checked(self._bench.round(subject, opened[subject], steps))
-        if after:
-            after()
-        return time
-
-    def _warm_up(self, case, opened):
-        """Brings both to a steady state; returns the steps of a round."""
-        steps = case.steps or 64
-        least = 0 if self._quick else case.least_steps
-        while True:
-            time = max(self._round(case, opened, subject, steps) for subject in SUBJECTS)
-            self._plugin.check()
-            if case.steps or (time >= self._round_ns and steps >= least):
-                break
-            steps *= 2
-        for subject in SUBJECTS:
-            self._round(case, opened, subject, steps)
-        self._plugin.check()
-        return steps
-
-    def _alternate(self, case, opened, steps, operations):
-        times = {STOCK: [], NPUALLOC: []}
-        for number in range(self._rounds):
-            order = SUBJECTS if number % 2 == 0 else SUBJECTS[::-1]
-            for subject in order:
-                time = self._round(case, opened, subject, steps)
-                times[subject].append(time / (operations * steps))
-        return times
-
-    def _loop(self, opened, steps, operations):
-        """What the benchmark's own loop takes of an operation's time; None where that is not known."""
-        bench = self._bench
-        times = [bench.checked(bench.loop(NPUALLOC, opened, steps)) for _ in range(self._rounds)]
-        return statistics.median(times) / (operations * steps) or None
-
-    def _tail(self, case, opened, subject, steps, operations):
-        """99th and 99.9th percentile of operations without a driver call, the time of reading the clock
-        taken off; None where there are none."""
-        if not case.latencies:
-            return None, None
-        steps = steps if case.steps else max(1, int(self._samples / operations))
-        buffer = numpy.zeros(max(self._samples, int(steps * operations)), dtype=numpy.uint32)
-        after = case.before(subject) if case.before else None
-        count = self._bench.checked(
-            self._bench.latencies(subject, opened, steps, buffer.ctypes.data, len(buffer))
-        )
-        if after:
-            after()
-        if count < 1000:
-            return None, None
-        return tuple(
-            max(0.0, float(value) - self._clock)
-            for value in numpy.percentile(buffer[:count], [99, 99.9])
-        )
+def is_wanted(name, texts):
+    """Whether a case's name contains any of the texts, if there are some."""
+    return not texts or any(text in name for text in texts)
 
 
 def derived(rows):
@@ -343,21 +50,23 @@ def derived(rows):
     return figures
 
 
-def measured_apart(arguments):
-    """The rows of the cases of several threads, and what follows from them alone.
-
-    To be called before this process has task queues itself.
-    """
-    output = f"{arguments.output}.apart"
-    command = [sys.executable, __file__, "--apart", "--output", output]
+def measured(arguments, part, trace=None):
+    """The rows of one part, and what it found besides."""
+    output = f"{arguments.output}.part"
+    command = [sys.executable, Path(__file__).with_name("part.py"), "--part", part, "--output", output]
     command += ["--bench", arguments.bench, "--plugin", arguments.plugin]
     command += ["--quick"] if arguments.quick else []
     command += [word for text in arguments.case for word in ("--case", text)]
-    subprocess.run(command, check=True, env={**os.environ, "TASK_QUEUE_ENABLE": "0"})
+    command += ["--trace", *trace] if trace else []
+    settings = {"TASK_QUEUE_ENABLE": "0"} if part == SEVERAL_THREADS else {}
+    code = subprocess.run(command, env=os.environ | settings, check=False).returncode
+    if code:
+        # It said why, unless a signal ended it.
+        sys.exit(code if code > 0 else f"error: measuring {part} was ended by signal {-code}")
     with open(output, encoding="utf-8") as file:
-        measured = json.load(file)
+        found = json.load(file)
     os.remove(output)
-    return measured["cases"], measured["derived"]
+    return found["cases"], found["derived"]
 
 
 def main():
@@ -368,43 +77,17 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--case", action="append", default=[])
     parser.add_argument("--trace", action="append", nargs=4, default=[])
-    parser.add_argument("--apart", action="store_true")
     arguments = parser.parse_args()
 
-    def is_wanted(name):
-        return not arguments.case or any(text in name for text in arguments.case)
-
+    parts = [(CALLS, None)]
+    if any(is_wanted(name, arguments.case) for name in THREADS):
+        parts.insert(0, (SEVERAL_THREADS, None))
+    parts += [(TRACE, trace) for trace in arguments.trace if is_wanted(f"replay {trace[0]}", arguments.case)]
     rows, figures = [], {}
-    if not arguments.apart and any(map(is_wanted, THREADS)):
-        rows, figures = measured_apart(arguments)
-    bench = Bench(arguments.bench)
-    bench.keep(STOCK)
-    plugin = Plugin(arguments.plugin)
-    bench.keep(NPUALLOC)
-    if bench.current(STOCK):
-        sys.exit("the plug-in did not take the stock allocator's place")
-    try:
-        torch.npu.init()
-    except ValueError as error:
-        # Settings that are refused. What follows the first line is when and where.
-        raise Failed(str(error).partition("\n")[0]) from error
-    bench.checked(bench.init(torch.npu.device_count()))
-
-    measurer = Measurer(bench, plugin, arguments.quick)
-    streams = Streams()
-    for case in cases(bench, streams, Simulator(), arguments.trace):
-        if (case.name in THREADS) != arguments.apart or not is_wanted(case.name):
-            continue
-        there_is = torch.npu.mem_get_info(bench.device(NPUALLOC))[1]
-        if case.needs > there_is * MOST_USED:
-            sizes = [f"{size / 2**30:.0f} GiB" for size in (case.needs, there_is)]
-            print(f"skipped: {case.name} (needs {sizes[0]}, the device has {sizes[1]})", file=sys.stderr)
-            continue
-        print(f"case: {case.name}", flush=True)
-        rows.append(measurer.measure(case))
-    if arguments.apart:
-        scaling = bench.checked(bench.two_threads())
-        figures["this machine: throughput of 2 threads / of 1, arithmetic that shares nothing"] = scaling
+    for part, trace in parts:
+        more, found = measured(arguments, part, trace)
+        rows += more
+        figures |= found
     if not rows:
         sys.exit(f"no case's name contains any of {arguments.case}")
     with open(arguments.output, "w", encoding="utf-8") as file:
@@ -412,7 +95,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except (Failed, OSError, subprocess.CalledProcessError) as error:
-        sys.exit(f"error: {error}")
+    main()

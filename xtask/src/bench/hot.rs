@@ -137,13 +137,13 @@ pub fn main(arguments: &HotArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The traces to replay: the built-in one, and those given.
 /// Whether settings ask for expandable segments, as the stock allocator reads them: spaces don't count.
 fn is_expandable(config: &str) -> bool {
     let config: String = config.split_whitespace().collect();
     config.contains("expandable_segments:True")
 }
 
+/// The traces to replay: the built-in one, and those given.
 fn traces(paths: &[PathBuf]) -> Result<Vec<(String, Trace)>> {
     let text = synthetic::training(48, 40, 7);
     let built_in = Trace::parse(Path::new(BUILT_IN), text.as_bytes())?;
