@@ -91,12 +91,20 @@ fn small_blocks_that_nobody_asks_for_make_room_for_large_ones() {
         device.state.lock_as_is().quick.holds_large()
     };
     assert!(use_large(1000));
-    let small: Vec<_> = (0..4500)
-        .map(|n| allocate(&device, (1 + n % 32) * 512 - 32))
+    let large = [20, 24, 28].map(|mib| allocate(&device, mib * MIB - 4096));
+    // As many as are kept at the most, of sizes in which blocks are kept: one more, and small ones made room for small ones.
+    let few_sizes = (1..=16).chain([18, 20, 22, 24]).cycle();
+    let small: Vec<_> = few_sizes
+        .take(4096)
+        .map(|units| allocate(&device, units * MIN_BLOCK_SIZE - 32))
         .collect();
     for block in small {
         assert!(device.deallocate(block));
     }
+    // The next operation keeps the block freed last.
+    assert!(device.deallocate(large[0]));
+    assert!(device.state.lock_as_is().quick.is_full());
+    assert!(device.deallocate(large[1]) && device.deallocate(large[2]));
     assert!(use_large(1000));
 }
 
