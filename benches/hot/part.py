@@ -178,6 +178,7 @@ def calls(bench, streams, simulator):
     yield Case("history on, 1,000 live", "history", [1000])
     yield Case("getDeviceStats", "stats")
     yield Case("snapshot, 100,000 live", "snapshot", [100_000], steps=1, latencies=False)
+
     # Last, as these run operators, which get memory from npualloc on the stock allocator's device too. In a process that
     # had memory of two devices a free has to look up which device a block is on.
     def stream_case(name, before, steps):
