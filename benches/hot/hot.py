@@ -79,9 +79,8 @@ def main():
     parser.add_argument("--trace", action="append", nargs=4, default=[])
     arguments = parser.parse_args()
 
-    parts = [(CALLS, None)]
-    if any(is_wanted(name, arguments.case) for name in THREADS):
-        parts.insert(0, (SEVERAL_THREADS, None))
+    parts = [(SEVERAL_THREADS, None)] if any(is_wanted(name, arguments.case) for name in THREADS) else []
+    parts.append((CALLS, None))
     parts += [(TRACE, trace) for trace in arguments.trace if is_wanted(f"replay {trace[0]}", arguments.case)]
     rows, figures = [], {}
     for part, trace in parts:

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use npualloc_replay::quantity::parse_size;
 
 use crate::bench::BenchArgs;
-use npualloc_replay::quantity::parse_size;
 
 /// Builds, runs and tests npualloc.
 ///

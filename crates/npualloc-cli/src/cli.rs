@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use npualloc_replay::quantity::parse_size;
 
 use crate::output::Output;
-use npualloc_replay::quantity::parse_size;
 
 /// Replays allocation traces on a simulated NPU: what would other settings have done?
 ///

@@ -68,13 +68,14 @@ impl DeviceAllocator {
         self.free_found::<false>(state, found)
     }
 
-    /// Gives a block back that is looked at. `MANY`: it may be marked; none is unread.
+    /// Gives the block at `addr` back, which is looked at. `MANY`: it may be marked; none is unread.
     #[inline(always)]
     pub(super) fn free_plain<const MANY: bool>(&self, state: &mut State, addr: usize) -> bool {
         let found = state.live.find(addr, &state.arena);
         self.free_found::<MANY>(state, found)
     }
 
+    /// The same of a block that was found.
     #[inline(always)]
     fn free_found<const MANY: bool>(
         &self,

@@ -1,5 +1,6 @@
 //! `npualloc advise`: better settings for a trace.
 
+use npualloc_replay::quantity::show_size;
 use serde::Serialize;
 
 use super::Verdict;
@@ -10,7 +11,6 @@ use crate::input::Recording;
 use crate::output::{Output, table};
 use crate::runs::{self, show_conf};
 use crate::search::{Scored, Search, candidates};
-use npualloc_replay::quantity::show_size;
 
 /// How many candidates a person is shown.
 const SHOWN: usize = 8;

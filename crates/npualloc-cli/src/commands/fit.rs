@@ -1,5 +1,6 @@
 //! `npualloc fit`: is this much memory enough?
 
+use npualloc_replay::quantity::show_size;
 use serde::Serialize;
 
 use super::Verdict;
@@ -9,7 +10,6 @@ use crate::error::{Error, Result};
 use crate::input::Recording;
 use crate::output::{Output, table};
 use crate::runs::{self, show_conf};
-use npualloc_replay::quantity::show_size;
 
 #[derive(Serialize)]
 struct Report {

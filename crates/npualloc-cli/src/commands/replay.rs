@@ -1,5 +1,6 @@
 //! `npualloc replay`: settings compared on one trace.
 
+use npualloc_replay::quantity::show_size;
 use npualloc_replay::replay::Outcome;
 use npualloc_replay::trace::Trace;
 use serde::Serialize;
@@ -10,7 +11,6 @@ use crate::error::Result;
 use crate::input::Recording;
 use crate::output::{Output, table};
 use crate::runs::{self, show_conf};
-use npualloc_replay::quantity::show_size;
 
 #[derive(Serialize)]
 struct Report {

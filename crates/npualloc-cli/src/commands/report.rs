@@ -1,5 +1,6 @@
 //! `npualloc report`: a page that shows where the memory went.
 
+use npualloc_replay::quantity::show_size;
 use npualloc_replay::replay::replay_observed;
 use serde::Serialize;
 
@@ -12,7 +13,6 @@ use crate::output::Output;
 use crate::report::{Collector, Facts, page};
 use crate::runs::{self, show_conf};
 use crate::target::{check_apart, is_stdout, write_whole};
-use npualloc_replay::quantity::show_size;
 
 #[derive(Serialize)]
 struct Written {
