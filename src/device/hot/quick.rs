@@ -182,7 +182,7 @@ impl State {
     ) -> usize {
         let freed = std::mem::replace(&mut self.last_freed, LastFreed::NONE);
         let addr = self.hand_out_kept::<MANY>(freed.block, small, counted, requested);
-        if self.returned == freed.block {
+        if self.returned == freed.block && !self.attention {
             self.bounce = Bounce::begin(freed, addr, stream, requested, (0, 0));
         }
         self.returned = freed.block;

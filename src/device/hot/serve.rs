@@ -163,7 +163,9 @@ impl State {
         block.requested = requested;
         block.slack = slack(size, counted);
         let freed = std::mem::replace(&mut self.last_freed, LastFreed::NONE);
-        self.bounce = Bounce::begin(freed, addr, stream, requested, (blocks, bytes));
+        if !self.attention {
+            self.bounce = Bounce::begin(freed, addr, stream, requested, (blocks, bytes));
+        }
         self.note_beyond(slack(size, counted));
         Some(addr)
     }

@@ -100,6 +100,34 @@ fn a_block_waits_for_the_event_of_each_of_its_streams() {
 }
 
 #[test]
+fn a_block_that_comes_and_goes_does_not_keep_others_waiting() {
+    for engine in ["", "expandable_segments:True", "expandable_segments:False"] {
+        let driver = Arc::new(FakeDriver::new(GIB));
+        let settings = settings_by_default(engine);
+        let device =
+            DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
+        make_heavy(&driver, &device);
+        // Of a size that comes back, so that it is kept where blocks are.
+        let come_and_go = || {
+            let addr = device.allocate(3000, S0).expect("fits");
+            assert!(device.deallocate(addr));
+        };
+        come_and_go();
+        let blocks = free_three(&device, 2 * MIB, &[SIDE]);
+        for _ in 0..1100 {
+            come_and_go();
+        }
+        let waiting = |device: &DeviceAllocator| {
+            let (stats, _) = device.stats();
+            stats.active_bytes.current() - stats.allocated_bytes.current()
+        };
+        assert_eq!(waiting(&device), 0, "{engine:?}");
+        assert!(blocks.contains(&device.allocate(2 * MIB, S0).expect("fits")));
+        device.check_consistency().expect("consistent");
+    }
+}
+
+#[test]
 fn who_finds_nothing_free_asks_at_once() {
     let (driver, device) = device(35 * MIB);
     make_heavy(&driver, &device);
