@@ -29,6 +29,8 @@ void found_damage(int device, const std::vector<aclrtMemUceInfo>& ranges);
 
 // torch_npu's logger of memory (TORCH_NPU_LOGS=memory) and the device's log. Levels are Python's:
 // 10, 20, 30, 40.
+inline constexpr int kLogInfo = 20;
+inline constexpr int kLogError = 40;
 bool log_wanted(int level);
 void log(int level, const std::string& text);
 

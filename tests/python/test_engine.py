@@ -47,6 +47,25 @@ def test_fixed_segments_where_it_does_not(run, call):
 
 
 @pytest.mark.parametrize(
+    "env",
+    [
+        {"CANN_SIM_ALIAS": "refuse"},
+        {"CANN_SIM_FAULTS": "aclrtReserveMemAddress:every=1,code=207000"},
+    ],
+    ids=["one address for a page", "no virtual memory"],
+)
+def test_nothing_is_said_of_what_the_driver_can_not_do(run, env):
+    told = [line for line in run("engine:kinds", env=PROBE | env).output.splitlines() if "npualloc" in line]
+    assert not told
+
+
+def test_a_failure_names_the_function_of_the_runtime(run):
+    env = VIRTUAL | {"CANN_SIM_FAULTS": "aclrtUnmapMem:from=1,code=207000"}
+    outcome = run("engine:kinds", env=env, provokes="nothing is unmapped")
+    assert "aclrtUnmapMem failed, error code is 207000" in outcome.error.line
+
+
+@pytest.mark.parametrize(
     ("env", "expandable"),
     [
         (FIXED, False),

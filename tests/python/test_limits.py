@@ -105,6 +105,9 @@ def test_absurd_sizes_are_refused(run_both):
         same_error(stock.value[name], subject.value[name])
         assert subject.value[name]["types"][0] == "torch.OutOfMemoryError", name
     assert "more than 1EB" in subject.value["tensor"]["line"]
+    # Written to the log, too, if nobody shows the exceptions.
+    for outcome in (stock, subject):
+        assert "Tried to allocate more than 1EB" in outcome.output
     assert subject.value["npu"] == stock.value["npu"]
 
 

@@ -1,5 +1,10 @@
 """Loading the plug-in, and settings, good and bad."""
 
+import os
+import pathlib
+import subprocess
+import sys
+
 import pytest
 
 from compare import same_error, without_place
@@ -21,6 +26,21 @@ def test_too_late_is_refused(processes, plugin):
     assert value["unchanged"]
     assert value["address"]
     assert value["stats"]["allocation.all.allocated"] == 2
+
+
+def test_a_script_ends_with_the_reason_where_npualloc_is_refused(plugin):
+    """As `cargo xtask run` and the demo load it."""
+    autoload = pathlib.Path(__file__).parents[2] / "xtask" / "python" / "autoload"
+    env = os.environ | {
+        "PYTHONPATH": str(autoload),
+        "NPUALLOC_PLUGIN": plugin,
+        "NPUALLOC_DEFAULT_ENGINE": "nonsense",
+    }
+    command = [sys.executable, "-c", "import torch"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    reason = 'NPUALLOC_DEFAULT_ENGINE should be probe or fixed, not "nonsense"'
+    assert done.stderr.splitlines() == [f"error: npualloc was not loaded: npualloc: {reason}"]
 
 
 def test_loading_twice_changes_nothing(processes, plugin):

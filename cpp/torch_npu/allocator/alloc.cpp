@@ -16,7 +16,17 @@ std::atomic<NpuAllocator*> the_allocator{nullptr};
 namespace {
 
 using c10_backend::kOneExaByte;
-using c10_backend::throw_too_large;
+
+[[noreturn, gnu::cold, gnu::noinline]] void refuse_too_large() {
+  try {
+    c10_backend::throw_too_large();
+  } catch (const c10::Error& error) {
+    if (host::log_wanted(host::kLogError)) {
+      host::log(host::kLogError, error.what_without_backtrace());
+    }
+    throw;
+  }
+}
 
 // Asks again and throws what is wrong: the macro's code is not for the hot path.
 [[gnu::cold, gnu::noinline]] int checked_current_device() {
@@ -141,7 +151,7 @@ bool NpuAllocator::initialized() { return core().device_count() > 0; }
 std::string NpuAllocator::name() { return "native"; }
 
 c10::DataPtr NpuAllocator::allocate(size_t size) {
-  if (C10_UNLIKELY(size >= kOneExaByte)) throw_too_large();
+  if (C10_UNLIKELY(size >= kOneExaByte)) refuse_too_large();
   const int device = current_device();
   const c10::Device where(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device));
   if (C10_UNLIKELY(size == 0)) return {nullptr, nullptr, &delete_block, where};
@@ -155,7 +165,7 @@ c10::DataPtr NpuAllocator::allocate(size_t size) {
 
 c10::DataPtr NpuAllocator::allocate_with_aligned(size_t size, size_t aligned_kb) const {
   const std::size_t alignment = aligned_kb * 1024;
-  if (C10_UNLIKELY(size >= kOneExaByte || alignment >= kOneExaByte)) throw_too_large();
+  if (C10_UNLIKELY(size >= kOneExaByte || alignment >= kOneExaByte)) refuse_too_large();
   const int device = current_device();
   const c10::Device where(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device));
   if (size == 0) return {nullptr, nullptr, &delete_block, where};

@@ -1,4 +1,5 @@
 // Failures as the stock allocator reports them, and who is told about them.
+#include <algorithm>
 #include <sstream>
 #include <string_view>
 #include <thread>
@@ -13,16 +14,14 @@ namespace npualloc::torch_npu_plugin {
 
 namespace {
 
-constexpr int kLogError = 40;
-
 bool is_config(Status status) {
   return status == Status::ConfigValue || status == Status::ConfigRuntime ||
          status == Status::ConfigNotANumber || status == Status::ConfigOutOfRange;
 }
 
-// What torch_npu says of a failed call, to which it adds the code: the runtime's function, as
-// programs that look for it know it. `text` is the core's "<call> failed, error code is <code>".
-std::string failed_call(const std::string& text) {
+// The core's "<call> failed, error code is <code>", cut in two: the runtime's function, as programs
+// that look for it know it, and the rest.
+std::pair<std::string, std::string> failed_call(const std::string& text) {
   static constexpr std::pair<std::string_view, const char*> kFunctions[] = {
       {"malloc", "aclrtMallocAlign32"},
       {"free", "aclrtFree"},
@@ -34,11 +33,13 @@ std::string failed_call(const std::string& text) {
       {"map", "aclrtMapMem"},
       {"unmap", "aclrtUnmapMem"},
   };
-  const std::string_view call = std::string_view(text).substr(0, text.find(' '));
+  const std::size_t end = std::min(text.find(" failed, error code is"), text.size());
+  const std::string_view call = std::string_view(text).substr(0, end);
   for (const auto& [name, function] : kFunctions) {
-    if (name == call) return function;
+    if (name == call) return {function, text.substr(end)};
   }
-  return text.substr(0, text.find(", error code is"));
+  const std::size_t code = std::min(text.find(", error code is"), text.size());
+  return {text.substr(0, code), text.substr(code)};
 }
 
 }  // namespace
@@ -61,7 +62,7 @@ void NpuAllocator::raise_last() const {
 void NpuAllocator::raise(Status status, std::int32_t code) const {
   // Taken first: a tracker or an observer may use the allocator and fail in turn.
   const rust::String text = ffi::take_error_message();
-  const std::string message(text.data(), text.size());
+  std::string message(text.data(), text.size());
   const OomReport report = ffi::last_oom_report();
   const std::exception_ptr foreign = code == kForeignException ? take_foreign() : nullptr;
   try {
@@ -71,13 +72,16 @@ void NpuAllocator::raise(Status status, std::int32_t code) const {
   }
   if (status == Status::DriverError) {
     if (foreign != nullptr) std::rethrow_exception(foreign);
-    NPU_CHECK_ERROR(code, failed_call(message).c_str());
+    const auto [function, rest] = failed_call(message);
+    NPU_CHECK_ERROR(code, function.c_str());
+    // Of a function that the runtime does not have it only warns.
+    message = function + rest;
   }
   if (status == Status::OutOfMemory || status == Status::Rejected) {
-    if (host::log_wanted(kLogError)) {
+    if (host::log_wanted(host::kLogError)) {
       // Line by line: the logger drops what is longer than a kilobyte.
       std::istringstream lines(message);
-      for (std::string line; std::getline(lines, line);) host::log(kLogError, line);
+      for (std::string line; std::getline(lines, line);) host::log(host::kLogError, line);
     }
     std::vector<stock::OutOfMemoryObserver> oom_observers;
     std::vector<stock::OomRejectionObserver> rejection_observers;

@@ -11,8 +11,6 @@ namespace npualloc::torch_npu_plugin {
 
 namespace {
 
-constexpr int kLogInfo = 20;
-
 // Whether a variable of torch_npu's has a number other than 0.
 bool is_set(const char* variable) {
   const char* text = std::getenv(variable);
@@ -31,7 +29,8 @@ void NpuAllocator::apply_settings(const std::string& settings) {
   }();
   // Without the lock: what refuses them has trackers called first, which may want it.
   check(outcome);
-  if (host::log_wanted(kLogInfo)) host::log(kLogInfo, "npualloc: settings: " + settings);
+  if (host::log_wanted(host::kLogInfo))
+    host::log(host::kLogInfo, "npualloc: settings: " + settings);
 }
 
 const std::string& environment_config() {

@@ -1,5 +1,6 @@
 #include "driver.h"
 
+#include <algorithm>
 #include <string>
 
 #include "../allocator/npu_allocator.h"
@@ -52,10 +53,14 @@ std::int32_t release_external_caches_fn(void*, std::int32_t device) {
 
 void context_drop_fn(void*, std::uintptr_t context) { drop_handle(context); }
 
+// A call that failed is no warning: an exception tells of it, or the core does without, as where
+// the driver maps a page only once. The stock allocator says nothing then.
+int shown_level(std::int32_t level) { return std::min<int>(level, host::kLogInfo); }
+
 // What cannot be logged is no failure of the call that it tells of.
 std::int32_t log_wanted_fn(void*, std::int32_t level) {
   try {
-    return host::log_wanted(level) ? 1 : 0;
+    return host::log_wanted(shown_level(level)) ? 1 : 0;
   } catch (...) {
     return 0;
   }
@@ -63,7 +68,7 @@ std::int32_t log_wanted_fn(void*, std::int32_t level) {
 
 void log_fn(void*, std::int32_t level, const char* text, std::size_t length) {
   try {
-    host::log(level, std::string(text, length));
+    host::log(shown_level(level), std::string(text, length));
   } catch (...) {
   }
 }

@@ -76,7 +76,7 @@ pub enum Error {
     Environment(ConfigError),
     /// A capacity that no device has.
     #[error(
-        "a capacity of {bytes} bytes is outside {least} to {most} bytes; without --capacity it is the one in the trace's header"
+        "a capacity of {bytes} bytes is outside {least} to {most} bytes; where none is given it is the one in the trace's header"
     )]
     Capacity {
         /// As given.

@@ -60,6 +60,23 @@ fn each_failure_of_the_try_leaves_fixed_segments_and_nothing_else() {
 }
 
 #[test]
+fn what_can_not_be_undone_of_the_try_is_no_failure_of_the_client() {
+    for call in ["unmap", "free_physical", "release_address"] {
+        let driver = driver();
+        let device = probing("", &driver);
+        refuse(&driver, call, FAILURE);
+        let addr = device.allocate(MIB, S0).expect("from a fixed segment");
+        assert_eq!(kinds(&device), [false], "{call}");
+        assert!(device.deallocate(addr));
+        for _ in 0..2 {
+            device.empty_cache(MempoolId::DEFAULT).expect(call);
+        }
+        assert!(kinds(&device).is_empty(), "{call}");
+        device.check_consistency().expect("consistent");
+    }
+}
+
+#[test]
 fn a_full_device_is_tried_again() {
     let driver = driver();
     let device = probing("", &driver);

@@ -35,7 +35,16 @@ class _Loader(importlib.abc.Loader):
         # Imported here: torch comes with torch_npu, and takes seconds.
         import torch
 
-        torch.ops.load_library(self._plugin)
+        try:
+            torch.ops.load_library(self._plugin)
+        except (OSError, RuntimeError) as error:
+            # Where torch loads torch_npu by itself an exception would become another, and its process end with a
+            # segmentation fault.
+            while error.__cause__ or error.__context__:
+                error = error.__cause__ or error.__context__
+            print(f"error: npualloc was not loaded: {error}", file=sys.stderr, flush=True)
+            sys.stdout.flush()
+            os._exit(1)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
