@@ -10,9 +10,6 @@ use crate::page::LastUse;
 /// Parts of two pages are left behind where a block between two others gives its pages away, and serve nobody but a request
 /// for the same place: fewer pages than this are not worth it while there are others.
 const WORTH_A_HOLE: usize = 8;
-/// A block that lacks no more pages than this grows where it is. The few pages behind a block that could grow, too, serve
-/// it last: that one would lack them next.
-const GROWS: usize = 2;
 
 /// A free block with whole idle pages.
 #[derive(Debug, Clone)]
@@ -81,13 +78,6 @@ impl State {
         !self.arena.is_unmapped(block.prev) && !self.arena.is_unmapped(block.next)
     }
 
-    /// Whether it lies behind a block, before unmapped addresses.
-    fn lies_behind(&self, id: BlockId) -> bool {
-        let block = &self.arena[id];
-        let after_a_block = block.prev.is_some() && !self.arena.is_unmapped(block.prev);
-        after_a_block && self.arena.is_unmapped(block.next)
-    }
-
     /// Whether a donor is what it was before the lock was released, and awake.
     pub(super) fn is_unchanged(&self, donor: &Donor) -> bool {
         let block = &self.arena[donor.block];
@@ -97,32 +87,21 @@ impl State {
             && self.freed_at(donor.block) <= donor.freed
     }
 
-    /// Those in pages of a size that a stream may have without waiting, in the order in which they are taken for a block that
-    /// lacks so many.
-    pub(super) fn donors_for(
-        &self,
-        page_size: usize,
-        stream: StreamKey,
-        missing: usize,
-    ) -> Vec<Donor> {
+    /// Those in pages of a size that a stream may have without waiting, in the order in which they are taken.
+    pub(super) fn donors_for(&self, page_size: usize, stream: StreamKey) -> Vec<Donor> {
         let mut donors = self.donors();
         donors.retain(|donor| {
             donor.page_size == page_size && self.may_serve(donor.last_use(), stream)
         });
-        self.put_in_order(&mut donors, missing);
-        donors
-    }
-
-    fn put_in_order(&self, donors: &mut [Donor], missing: usize) {
         // Windows are looked for from low addresses on. Taking memory from there too keeps what moves together,
         // and free blocks elsewhere whole. New holes come later: for few pages, and where every page counts for any.
-        let (tight, grows) = (self.is_tight(), missing <= GROWS);
+        let tight = self.is_tight();
         donors.sort_unstable_by_key(|donor| {
             let new = self.makes_a_hole(donor.block);
-            let dear = new || grows && self.lies_behind(donor.block);
             let few = donor.pages() < WORTH_A_HOLE;
-            (dear && few, new && tight, donor.addr)
+            (new && few, new && tight, donor.addr)
         });
+        donors
     }
 }
 
@@ -153,19 +132,19 @@ mod tests {
         (device, blocks[2])
     }
 
-    /// Whether each donor lies before the block in use, in order, for a block that lacks so many pages.
-    fn order(device: &DeviceAllocator, used: usize, missing: usize) -> Vec<bool> {
+    /// Whether each donor lies before the block in use, in order.
+    fn order(device: &DeviceAllocator, used: usize) -> Vec<bool> {
         let state = device.state.lock();
-        let donors = state.donors_for(8 * MIB, StreamKey(0), missing);
+        let donors = state.donors_for(8 * MIB, StreamKey(0));
         donors.iter().map(|donor| donor.addr < used).collect()
     }
 
     #[test]
     fn a_new_hole_is_made_last_for_few_pages() {
         let (device, used) = between_and_at_the_end([16, 56, 16, 16]);
-        assert_eq!(order(&device, used, 3), [false, true]);
+        assert_eq!(order(&device, used), [false, true]);
         let (device, used) = between_and_at_the_end([16, 64, 16, 16]);
-        assert_eq!(order(&device, used, 3), [true, false]);
+        assert_eq!(order(&device, used), [true, false]);
     }
 
     #[test]
@@ -174,30 +153,6 @@ mod tests {
         let mut state = device.state.lock();
         state.most_full = state.reserved();
         drop(state);
-        assert_eq!(order(&device, used, 3), [false, true]);
-    }
-
-    #[test]
-    fn a_block_that_grows_leaves_others_what_they_would_grow_into() {
-        let driver = Arc::new(FakeDriver::new(512 * MIB));
-        let mut settings = Settings::parse("expandable_segments:True").expect("valid");
-        settings.segment_size = 8 * MIB;
-        let device = DeviceAllocator::new(DeviceId(0), driver, settings, 32).expect("device");
-        let allocate = |mib: usize, stream| {
-            let size = mib * MIB - 4096;
-            device.allocate(size, StreamKey(stream)).expect("fits")
-        };
-        // Three pages behind a block of one stream, and eleven between blocks of another, at higher addresses.
-        let behind = [24, 24].map(|mib| allocate(mib, 0))[1];
-        let between = [16, 88, 16].map(|mib| allocate(mib, 1))[1];
-        assert!(behind < between);
-        assert!(device.deallocate(behind) && device.deallocate(between));
-        let state = device.state.lock();
-        let pages = [GROWS, GROWS + 1].map(|missing| {
-            let mut donors = state.donors();
-            state.put_in_order(&mut donors, missing);
-            donors.iter().map(Donor::pages).collect::<Vec<_>>()
-        });
-        assert_eq!(pages, [[11, 3], [3, 11]]);
+        assert_eq!(order(&device, used), [false, true]);
     }
 }

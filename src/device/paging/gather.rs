@@ -208,7 +208,7 @@ impl DeviceAllocator {
         request: &Request,
         got: &mut Gathered,
     ) -> DriverResult<()> {
-        for donor in state.donors_for(got.page_size, request.stream, got.missing()) {
+        for donor in state.donors_for(got.page_size, request.stream) {
             if got.missing() == 0 {
                 break;
             }
