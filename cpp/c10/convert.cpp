@@ -105,10 +105,7 @@ void add_pools(Target& target, const rust::Vec<ffi::PoolReserved>& pools) {
 
 }  // namespace
 
-void throw_too_large() {
-  TORCH_CHECK_WITH(OutOfMemoryError, false,
-                   "NPU out of memory. Tried to allocate more than 1EB memory.");
-}
+void throw_too_large() { TORCH_CHECK_WITH(OutOfMemoryError, false, kTooLarge); }
 
 void throw_c10(Status status) {
   const rust::String text = ffi::take_error_message();

@@ -14,6 +14,8 @@ namespace npualloc::c10_backend {
 inline constexpr std::size_t kOneExaByte = std::size_t{1} << 60;
 
 // Throws c10::OutOfMemoryError for a request of kOneExaByte or more.
+inline constexpr const char* kTooLarge =
+    "NPU out of memory. Tried to allocate more than 1EB memory.";
 [[noreturn]] void throw_too_large();
 
 // Throws the c10 exception for `status`, with the text of the calling thread's last failure.

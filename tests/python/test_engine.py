@@ -59,7 +59,7 @@ def test_nothing_is_said_of_what_the_driver_can_not_do(run, env):
     assert not told
 
 
-def test_a_failure_names_the_function_of_the_runtime(run):
+def test_a_function_that_the_runtime_lacks_is_named(run):
     env = VIRTUAL | {"CANN_SIM_FAULTS": "aclrtUnmapMem:from=1,code=207000"}
     outcome = run("engine:kinds", env=env, provokes="nothing is unmapped")
     assert "aclrtUnmapMem failed, error code is 207000" in outcome.error.line

@@ -18,14 +18,8 @@ namespace {
 using c10_backend::kOneExaByte;
 
 [[noreturn, gnu::cold, gnu::noinline]] void refuse_too_large() {
-  try {
-    c10_backend::throw_too_large();
-  } catch (const c10::Error& error) {
-    if (host::log_wanted(host::kLogError)) {
-      host::log(host::kLogError, error.what_without_backtrace());
-    }
-    throw;
-  }
+  if (host::log_wanted(host::kLogError)) host::log(host::kLogError, c10_backend::kTooLarge);
+  c10_backend::throw_too_large();
 }
 
 // Asks again and throws what is wrong: the macro's code is not for the hot path.

@@ -46,7 +46,7 @@ impl Bounce {
 
     /// The client has it now.
     #[inline]
-    pub fn begin(
+    fn begin(
         freed: LastFreed,
         addr: usize,
         stream: StreamKey,
@@ -89,6 +89,22 @@ impl Bounce {
 }
 
 impl State {
+    /// The block freed last was handed out again as it lay, and may come and go from now on: not while blocks wait for
+    /// events, since nothing would ask for them.
+    #[inline]
+    pub(super) fn begin_bounce(
+        &mut self,
+        freed: LastFreed,
+        addr: usize,
+        stream: StreamKey,
+        requested: usize,
+        split: (i64, i64),
+    ) {
+        if !self.attention {
+            self.bounce = Bounce::begin(freed, addr, stream, requested, split);
+        }
+    }
+
     /// Counts what was not counted. The block is live after that, or the one freed last.
     #[cold]
     #[inline(never)]

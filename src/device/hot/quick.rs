@@ -8,7 +8,6 @@
 //!
 //! [`QuickLists`]: crate::block::QuickLists
 
-use super::bounce::Bounce;
 use super::freeing::LastFreed;
 use super::serve::slack;
 use crate::block::{BlockState, Found, Keep, Limits, Slot};
@@ -182,8 +181,8 @@ impl State {
     ) -> usize {
         let freed = std::mem::replace(&mut self.last_freed, LastFreed::NONE);
         let addr = self.hand_out_kept::<MANY>(freed.block, small, counted, requested);
-        if self.returned == freed.block && !self.attention {
-            self.bounce = Bounce::begin(freed, addr, stream, requested, (0, 0));
+        if self.returned == freed.block {
+            self.begin_bounce(freed, addr, stream, requested, (0, 0));
         }
         self.returned = freed.block;
         addr

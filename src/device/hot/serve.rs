@@ -5,9 +5,8 @@
 //! it done whatever they do ([`Guarded::entered`](crate::sync::Guarded::entered)), the next operation here
 //! does it itself, unless it is an allocation that would get the same memory back after the merge: then it
 //! takes the block as it lies.
-//! When that happens to the same block again, not even the statistics are touched ([`Bounce`]).
+//! When that happens to the same block again, not even the statistics are touched ([`Bounce`](super::bounce::Bounce)).
 
-use super::bounce::Bounce;
 use super::freeing::LastFreed;
 use crate::block::BlockState;
 use crate::config::MAX_BASE_ALIGN;
@@ -163,9 +162,7 @@ impl State {
         block.requested = requested;
         block.slack = slack(size, counted);
         let freed = std::mem::replace(&mut self.last_freed, LastFreed::NONE);
-        if !self.attention {
-            self.bounce = Bounce::begin(freed, addr, stream, requested, (blocks, bytes));
-        }
+        self.begin_bounce(freed, addr, stream, requested, (blocks, bytes));
         self.note_beyond(slack(size, counted));
         Some(addr)
     }

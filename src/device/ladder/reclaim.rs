@@ -70,8 +70,7 @@ impl DeviceAllocator {
         // What fell asleep meanwhile.
         state.forget_sleeping(|state, of| settled.allows(state, of));
         self.drop_stale(state, None)?;
-        // What can't be undone yet is no page that a client waits for: the next call tries again.
-        let _ = self.finish_probe(state);
+        self.finish_probe(state);
         if free_physical {
             self.free_idle_pages(state, None)?;
         }

@@ -103,17 +103,14 @@ impl DeviceAllocator {
         state.probe = undone.is_err().then_some(probe);
     }
 
-    /// Gives back what is left of a try that could not be undone.
-    pub(in crate::device) fn finish_probe(
-        &self,
-        state: &mut MutexGuard<'_, State>,
-    ) -> DriverResult<()> {
+    /// Gives back what is left of a try that could not be undone. What stays is no page that a client waits for: the next
+    /// call tries again.
+    pub(in crate::device) fn finish_probe(&self, state: &mut MutexGuard<'_, State>) {
         let (Some(driver), Some(mut probe)) = (self.driver.virtual_memory(), state.probe.take())
         else {
-            return Ok(());
+            return;
         };
         let undone = MutexGuard::unlocked(state, || probe.undo(driver, self.id));
         state.probe = undone.is_err().then_some(probe);
-        undone
     }
 }
