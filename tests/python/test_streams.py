@@ -2,6 +2,7 @@
 
 import pytest
 
+from environments import SMALL, VIRTUAL
 from sizes import MIB, rounded
 
 #: A kernel takes a second on the device's clock: far longer than all calls of
@@ -61,4 +62,12 @@ def test_an_erased_use_holds_nothing(run):
 )
 def test_the_same_as_stock(run_both, scenario):
     stock, subject = run_both(f"streams:{scenario}", env=SLOW)
+    assert subject.value == stock.value
+
+
+@pytest.mark.parametrize("env", [{}, VIRTUAL], ids=["fixed", "virtual"])
+@pytest.mark.parametrize("kind", ["foreign", "another name", "default"])
+def test_streams_from_elsewhere_take_and_give_memory(run_both, kind, env):
+    stock, subject = run_both("streams:external", env={**SLOW, **SMALL, **env}, kind=kind)
+    assert subject.value["errors"] == [None] * 6
     assert subject.value == stock.value

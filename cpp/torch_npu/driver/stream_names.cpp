@@ -8,6 +8,14 @@ std::uintptr_t handle_of(const c10_npu::NPUStream& stream) {
   return reinterpret_cast<std::uintptr_t>(stream.stream(false));
 }
 
+// A stream that the program made and gave torch_npu (`ExternalStream`), and that no event can be
+// recorded on. The wheel hides what NPUStreamUtils.h declares to tell them apart; that tests this
+// bit, in torch_npu 2.13 and 2.14.
+bool is_external(const c10_npu::NPUStream& stream) {
+  constexpr c10::StreamId kExternal = 1 << 30;
+  return (stream.id() & kExternal) != 0;
+}
+
 // The stream of that number, if torch_npu has made it: others have no handle, or are refused.
 std::optional<c10_npu::NPUStream> made_stream(c10::DeviceIndex device, c10::StreamId number) {
   const c10::Device on(c10::DeviceType::PrivateUse1, device);
@@ -24,6 +32,7 @@ std::optional<c10_npu::NPUStream> made_stream(c10::DeviceIndex device, c10::Stre
 
 void StreamNames::note_current(c10::DeviceIndex device) {
   const c10_npu::NPUStream current = c10_npu::getCurrentNPUStream(device);
+  if (is_external(current)) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   streams_.insert_or_assign(handle_of(current), current);
 }
@@ -31,7 +40,8 @@ void StreamNames::note_current(c10::DeviceIndex device) {
 std::optional<c10_npu::NPUStream> StreamNames::find(c10::DeviceIndex device,
                                                     std::uintptr_t handle) {
   const c10_npu::NPUStream current = c10_npu::getCurrentNPUStream(device);
-  if (handle_of(current) == handle) return current;
+  // An external stream may be another name for one of torch_npu's.
+  if (!is_external(current) && handle_of(current) == handle) return current;
   const std::lock_guard<std::mutex> lock(mutex_);
   auto found = streams_.find(handle);
   if (found == streams_.end()) {

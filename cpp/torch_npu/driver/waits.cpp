@@ -1,6 +1,7 @@
 // Events, waits and captures: all that goes by the order of streams.
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "../allocator/recording.h"
 #include "../allocator/settings.h"
@@ -68,6 +69,19 @@ std::int32_t event_record_fn(void*, std::uintptr_t event, StreamToken stream) {
   });
 }
 
+// `kUnsupported` where torch_npu refuses the call's stream as one that it did not make.
+template <typename Call>
+std::int32_t on_named(Call call) {
+  try {
+    call();
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    if (text.find("External NPU stream") == std::string::npos) throw;
+    return acl::kUnsupported;
+  }
+  return acl::kSuccess;
+}
+
 // Streams that torch_npu did not make have no names here; for those the core waits for the device.
 std::int32_t event_record_fence_fn(void*, std::int32_t device, std::uintptr_t event,
                                    std::uintptr_t stream) {
@@ -75,8 +89,7 @@ std::int32_t event_record_fence_fn(void*, std::int32_t device, std::uintptr_t ev
     const ContextScope scope(device);
     const auto named = stream_names().find(index(device), stream);
     if (!named.has_value()) return acl::kUnsupported;
-    event_of(event).as_fence().record(*named);
-    return acl::kSuccess;
+    return on_named([&] { event_of(event).as_fence().record(*named); });
   });
 }
 
@@ -89,8 +102,7 @@ std::int32_t stream_wait_fn(void*, std::int32_t device, std::uintptr_t stream,
     if (!named.has_value()) return acl::kUnsupported;
     std::optional<python::Released> released;
     if (queue_for_each_stream()) released.emplace();
-    event_of(event)->block(*named);
-    return acl::kSuccess;
+    return on_named([&] { event_of(event)->block(*named); });
   });
 }
 

@@ -4,10 +4,12 @@ Work is made to take long on the device's clock, so that it is certainly
 pending when the host comes back to it; the tests set CANN_SIM_KERNEL_NS.
 """
 
+import ctypes
+
 import torch
 import torch_npu
 
-from scenarios.common import MIB, allocate, both_stats, pick, stats
+from scenarios.common import MIB, allocate, both_stats, caught, pick, stats
 
 NAMES = [
     "allocated_bytes.all.current",
@@ -138,3 +140,44 @@ def erased():
     del tensor
     other = allocate(30 * MIB)
     return {"reused": other.data_ptr() == address, **pick(stats(), *NAMES)}
+
+
+def _given(kind, runtime):
+    """A stream that torch_npu is given; torch_npu's own stream that it is another name of, if it is one."""
+    if kind == "foreign":
+        handle = ctypes.c_void_p()
+        assert runtime.aclrtCreateStream(ctypes.byref(handle)) == 0
+        return torch.npu.ExternalStream(handle.value), None
+    own = torch.npu.default_stream() if kind == "default" else torch.npu.Stream()
+    return torch.npu.ExternalStream(own.npu_stream), own
+
+
+def external(kind):
+    """Memory of a stream that the program gave torch_npu, for another stream while the first works; and back."""
+    runtime = ctypes.CDLL("libascendcl.so")
+    allocate(1)
+    given, own = _given(kind, runtime)
+    handle = ctypes.c_void_p(given.npu_stream)
+    other = torch.npu.Stream() if kind == "default" else torch.npu.default_stream()
+    if own is not None:
+        with torch.npu.stream(own):
+            allocate(30 * MIB)
+    errors = []
+
+    def fill(stream, size):
+        with torch.npu.stream(stream):
+            tensor = allocate(size)
+            if stream is given:
+                place = ctypes.c_void_p(tensor.data_ptr())
+                assert runtime.aclrtMemsetAsync(place, size, 0, size, handle) == 0
+            else:
+                work(tensor)
+
+    for size in (600 * MIB, 650 * MIB):
+        for stream in (given, other, own or other):
+            errors.append(caught(fill, stream, size))
+    torch.npu.synchronize()
+    if own is None:
+        torch.npu.empty_cache()
+        assert runtime.aclrtDestroyStream(handle) == 0
+    return {"errors": errors, **pick(stats(), *NAMES[:4])}
