@@ -42,6 +42,15 @@ def test_an_overrun_is_an_error_of_the_next_allocation(debug, count):
     assert line in outcome.output
 
 
+@pytest.mark.parametrize("env", [{}, VIRTUAL], ids=["fixed", "virtual"])
+def test_a_pool_ends_while_a_finding_is_to_be_raised(debug, env):
+    value = debug("overrun_before_a_pool_ends", ALL, env=env).value
+    assert "past the end of a block: 4 bytes differ, at offsets 4000 to 4003;" in value["first"]
+    assert value["second"] is None
+    # The pool's memory went back all the same.
+    assert value["kept"] == 1
+
+
 def test_without_the_word_nothing_is_found(debug):
     value = debug("overrun", "", count=4).value
     assert (value["first"], value["second"]) == (None, None)

@@ -1,6 +1,7 @@
 """NPUALLOC_DEBUG: what programs do wrong, and what they are told."""
 
 import ctypes
+import gc
 import os
 import threading
 
@@ -46,6 +47,20 @@ def overrun(count):
     first = caught(allocate, 100)
     second = caught(allocate, 100)
     return {"address": address, "first": first, "second": second}
+
+
+def overrun_before_a_pool_ends():
+    """An overrun that a free has found, then the end of a pool; what the next allocations say."""
+    pool = torch.npu.MemPool()
+    with torch.npu.use_mem_pool(pool):
+        inside = allocate(1000)
+    tensor = torch.empty(1000, dtype=torch.float32, device="npu")
+    _write(tensor.data_ptr() + 4000, 4)
+    del tensor, inside
+    del pool
+    gc.collect()
+    kept = len(torch.npu.memory_snapshot())
+    return {"kept": kept, "first": _message(caught(allocate, 100)), "second": caught(allocate, 100)}
 
 
 def overrun_by_operator():

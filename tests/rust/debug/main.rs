@@ -119,6 +119,29 @@ fn a_write_past_the_end_is_found_when_the_block_is_freed() {
 }
 
 #[test]
+fn a_pool_that_ends_leaves_what_was_found_to_the_next_call() {
+    let bench = bench("redzones");
+    let device = bench.registry.device(0).unwrap();
+    device.create_or_incref_pool(CAPTURE_POOL, false).unwrap();
+    let pools = [CAPTURE_POOL, MempoolId::DEFAULT];
+    let [inside, live] =
+        pools.map(|pool| bench.registry.allocate_in(0, 1000, S0, pool, None).unwrap());
+    bench.driver.write(inside + 1000, 1, 3);
+    bench.free(inside);
+    bench.driver.write(live + 1000, 1, 3);
+    device.release_pool(CAPTURE_POOL).unwrap();
+    bench.registry.empty_cache(0, CAPTURE_POOL).unwrap();
+    let (stats, _) = device.stats();
+    assert_eq!(stats.segment.aggregate().current, 1);
+    // The one found by the free, and the one that the pool's end found.
+    let Err(AllocError::Damage { text }) = bench.registry.empty_cache(0, MempoolId::DEFAULT) else {
+        panic!("not told");
+    };
+    assert_eq!(text.matches("past the end of a block").count(), 2, "{text}");
+    bench.is_sound();
+}
+
+#[test]
 fn a_write_past_the_end_of_a_live_block_is_found_by_a_check_once() {
     let bench = bench("redzones");
     let (first, second) = (bench.allocate(700), bench.allocate(700));
