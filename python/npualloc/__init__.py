@@ -196,6 +196,7 @@ def trace(path, stacks=None):
 
 def mark(label):
     """Puts a marker into the trace: a step or a phase begins. Nothing without a recording."""
+    # Another thread may end the recording after the look.
     if _trace.is_on(_plugin):
         _trace.put_mark(_plugin, label)
 

@@ -33,9 +33,11 @@ def _expand(path):
 
 
 def put_mark(plugin, label):
-    """A marker, without what a line of a trace can't hold."""
+    """A marker, without what a line of a trace can't hold. Whether there was a recording to put it into."""
     text = str(label).replace("\0", " ").encode(errors="replace")
-    _call(plugin, "npualloc_trace_mark", text)
+    noted = ctypes.c_int()
+    _call(plugin, "npualloc_trace_note", text, ctypes.byref(noted))
+    return noted.value == 1
 
 
 class Trace:
@@ -54,8 +56,9 @@ class Trace:
         _call(plugin, "npualloc_trace_start", os.fsencode(self.path))
 
     def mark(self, label):
-        """A step or a phase begins."""
-        put_mark(self._plugin, label)
+        """A step or a phase begins. Raises RuntimeError once the recording is over."""
+        if not put_mark(self._plugin, label):
+            raise RuntimeError("npualloc: no trace is being written")
 
     def stop(self):
         """Ends it; the file is complete then. Raises RuntimeError where it could not be written."""

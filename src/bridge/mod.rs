@@ -481,7 +481,8 @@ pub mod ffi {
         /// A private pool lost its last user.
         fn pool_released(self: &Recorder, device: i32, pool: MempoolId);
         fn emptied(self: &Recorder, device: i32);
-        fn mark(self: &Recorder, label: &str);
+        /// False once the recording is over.
+        fn mark(self: &Recorder, label: &str) -> bool;
         /// Writes what is left; the bytes written. Further calls have no effect.
         fn finish(self: &Recorder) -> Result<u64>;
 

@@ -105,8 +105,8 @@ impl Recorder {
         self.0.emptied(device);
     }
 
-    pub(super) fn mark(&self, label: &str) {
-        self.0.mark(label);
+    pub(super) fn mark(&self, label: &str) -> bool {
+        self.0.mark(label)
     }
 
     pub(super) fn finish(&self) -> Result<u64, RecordError> {

@@ -222,8 +222,8 @@ impl Recorder {
         }
     }
 
-    /// A step or a phase begins.
-    pub fn mark(&self, label: &str) {
+    /// A step or a phase begins. False once the recording is over.
+    pub fn mark(&self, label: &str) -> bool {
         let label: String = label
             .chars()
             .take(200)
@@ -234,6 +234,7 @@ impl Recorder {
             state.files[file].1.mark(&label);
             state.flush(file, false);
         }
+        !state.finished
     }
 
     /// Writes what is left; further calls have no effect. The files' sizes together, bytes.

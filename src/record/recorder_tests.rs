@@ -79,12 +79,13 @@ fn the_path_is_that_of_the_device_used_first() {
     let path = directory.join("t.gz");
     let recorder = Recorder::open(&path).expect("opened");
     assert!(path.exists(), "so that a bad path is told at once");
-    recorder.mark("begin");
+    assert!(recorder.mark("begin"));
     recorder.device_waited(0);
     recorder.emptied(0);
     recorder.allocated(0x1000, &request(3, 512, 77), || 4096);
     recorder.allocated(0x2000, &request(0, 100, 88), || 99);
     assert!(recorder.finish().expect("written") > 0);
+    assert!(!recorder.mark("too late"));
     assert_eq!(
         text(&path),
         "# npualloc-trace v1\nm begin\n# capacity 4096\na 0 512 0\n"

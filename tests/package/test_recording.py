@@ -321,3 +321,28 @@ def test_a_path_may_be_bytes_and_a_marker_any_text(environment, tmp_path):
     assert environment.answer(code) == "str"
     lines = gzip.decompress(path.read_bytes()).decode().splitlines()
     assert "m a b" in lines and "m ?x" in lines, lines
+
+
+def test_a_marker_that_comes_too_late_is_no_error(environment, tmp_path):
+    # Each look is followed by the end of the recording, as if by another thread.
+    code = (
+        "look = npualloc._trace.is_on\n"
+        "def and_end(plugin):\n"
+        "    on = look(plugin)\n"
+        "    if on:\n"
+        "        trace.stop()\n"
+        "        ended.append(trace)\n"
+        "    return on\n"
+        "ended = []\n"
+        "npualloc._trace.is_on = and_end\n"
+        "for mark in (lambda: npualloc.mark('late'), optimizer.step):\n"
+        "    trace = npualloc.trace(PATH)\n"
+        "    mark()\n"
+        "try:\n"
+        "    trace.mark('later')\n"
+        "except RuntimeError as error:\n"
+        "    print([len(ended), str(error)])\n"
+    )
+    told, lines = recorded(environment, tmp_path / "t.gz", code)
+    assert told == [2, "npualloc: no trace is being written"]
+    assert not any(line.startswith("m ") for line in lines)

@@ -145,11 +145,10 @@ std::uint64_t stop(NpuAllocator& allocator) {
   }
 }
 
-void mark(const std::string& label) {
+bool mark(const std::string& label) {
   const ffi::Recorder* current = under_way();
-  if (current == nullptr) throw std::runtime_error("npualloc: no trace is being written");
   // Bytes that are no UTF-8 become marks of their own.
-  current->mark(rust::String::lossy(label));
+  return current != nullptr && current->mark(rust::String::lossy(label));
 }
 
 void follow_environment(NpuAllocator& allocator) {

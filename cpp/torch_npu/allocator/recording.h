@@ -29,9 +29,11 @@ void follow_environment(NpuAllocator& allocator);
 // first, what NPUALLOC_TRACE_STACKS says.
 void take_stacks(bool wanted);
 
+// False where there is no recording under way.
+bool mark(const std::string& label);
+
 // Each throws std::runtime_error with a text for people.
 void start(NpuAllocator& allocator, const std::string& path);
-void mark(const std::string& label);
 // Gives the number of bytes written.
 std::uint64_t stop(NpuAllocator& allocator);
 

@@ -57,6 +57,9 @@ NPUALLOC_EXPORT const char* npualloc_trace_start(const char* path);
 NPUALLOC_EXPORT void npualloc_trace_stacks(int wanted);
 /// A step or a phase begins.
 NPUALLOC_EXPORT const char* npualloc_trace_mark(const char* label);
+/// The same where another thread may end the recording at any time: nothing, and no failure,
+/// without one. `noted` (may be null): 1 with one, else 0.
+NPUALLOC_EXPORT const char* npualloc_trace_note(const char* label, int* noted);
 /// The program has waited for a stream (null: the current device) by the runtime's own function.
 /// Waits by torch_npu are recorded anyway.
 NPUALLOC_EXPORT const char* npualloc_trace_synchronized(void* stream);

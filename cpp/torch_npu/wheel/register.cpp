@@ -140,7 +140,16 @@ const char* npualloc_trace_start(const char* path) {
 void npualloc_trace_stacks(int wanted) { recording::take_stacks(wanted != 0); }
 
 const char* npualloc_trace_mark(const char* label) {
-  return told([&](NpuAllocator&) { recording::mark(label); });
+  return told([&](NpuAllocator&) {
+    if (!recording::mark(label)) throw std::runtime_error("npualloc: no trace is being written");
+  });
+}
+
+const char* npualloc_trace_note(const char* label, int* noted) {
+  return told([&](NpuAllocator&) {
+    const bool is_noted = recording::mark(label);
+    if (noted != nullptr) *noted = is_noted;
+  });
 }
 
 const char* npualloc_trace_synchronized(void* stream) {
