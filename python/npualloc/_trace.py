@@ -32,11 +32,16 @@ def _expand(path):
     return pathlib.Path(text) if isinstance(path, os.PathLike) else text
 
 
-def put_mark(plugin, label):
+#: In place of a recording's number: whichever is under way.
+_ANY = 0
+_OVER = "npualloc: no trace is being written"
+
+
+def put_mark(plugin, label, recording=_ANY):
     """A marker, without what a line of a trace can't hold. Whether there was a recording to put it into."""
     text = str(label).replace("\0", " ").encode(errors="replace")
     noted = ctypes.c_int()
-    _call(plugin, "npualloc_trace_note", text, ctypes.byref(noted))
+    _call(plugin, "npualloc_trace_note", ctypes.c_uint64(recording), text, ctypes.byref(noted))
     return noted.value == 1
 
 
@@ -53,25 +58,34 @@ class Trace:
         if stacks is None:
             stacks = os.environ.get("NPUALLOC_TRACE_STACKS", "") not in ("", "0")
         plugin.npualloc_trace_stacks(int(bool(stacks)))
-        _call(plugin, "npualloc_trace_start", os.fsencode(self.path))
+        number = ctypes.c_uint64()
+        _call(plugin, "npualloc_trace_begin", os.fsencode(self.path), ctypes.byref(number))
+        self._number = number.value
 
     def mark(self, label):
         """A step or a phase begins. Raises RuntimeError once the recording is over."""
-        if not put_mark(self._plugin, label):
-            raise RuntimeError("npualloc: no trace is being written")
+        if not put_mark(self._plugin, label, self._number):
+            raise RuntimeError(_OVER)
 
     def stop(self):
-        """Ends it; the file is complete then. Raises RuntimeError where it could not be written."""
-        written = ctypes.c_uint64()
-        _call(self._plugin, "npualloc_trace_stop", ctypes.byref(written))
-        self.size = written.value
+        """Ends it; the file is complete then. Raises RuntimeError where it could not be written or is over."""
+        if not self._end():
+            raise RuntimeError(_OVER)
+
+    def _end(self):
+        """Ends it. Whether it was under way."""
+        written, ended = ctypes.c_uint64(), ctypes.c_int()
+        _call(self._plugin, "npualloc_trace_end", ctypes.c_uint64(self._number), ctypes.byref(written),
+              ctypes.byref(ended))
+        if ended.value == 1:
+            self.size = written.value
+        return ended.value == 1
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        if self.size is None and is_on(self._plugin):
-            self.stop()
+        self._end()
 
 
 def _end_with_children(plugin):

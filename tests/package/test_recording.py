@@ -346,3 +346,30 @@ def test_a_marker_that_comes_too_late_is_no_error(environment, tmp_path):
     told, lines = recorded(environment, tmp_path / "t.gz", code)
     assert told == [2, "npualloc: no trace is being written"]
     assert not any(line.startswith("m ") for line in lines)
+
+
+def test_a_recording_that_is_over_leaves_others_alone(environment, tmp_path):
+    code = (
+        "first = npualloc.trace(PATH + '.first')\n"
+        "first.stop()\n"
+        "size = first.size\n"
+        "told = []\n"
+        "with npualloc.trace(PATH + '.inner'):\n"
+        "    assert not npualloc._plugin.npualloc_trace_stop(None)\n"
+        "    trace = npualloc.trace(PATH)\n"
+        "    for call in (first.stop, lambda: first.mark('of the first')):\n"
+        "        try:\n"
+        "            call()\n"
+        "        except RuntimeError as error:\n"
+        "            told.append(str(error))\n"
+        "trace.mark('still there')\n"
+        "trace.stop()\n"
+        "with npualloc.trace(PATH + '.last') as last:\n"
+        "    last.stop()\n"
+        "print([told, first.size == size, trace.size])\n"
+    )
+    path = tmp_path / "t.gz"
+    (told, kept, size), lines = recorded(environment, path, code)
+    assert told == ["npualloc: no trace is being written"] * 2
+    assert kept and size == path.stat().st_size
+    assert [line for line in lines if line.startswith("m ")] == ["m still there"]

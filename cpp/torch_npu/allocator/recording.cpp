@@ -84,10 +84,21 @@ std::uint32_t current_stack(const ffi::Recorder& current) {
 
 const ffi::Recorder* under_way() { return recorder.load(std::memory_order_acquire); }
 
+// As no recorder is ever destroyed, no other will have its address.
+std::uint64_t number_of(const ffi::Recorder* recorder) {
+  return reinterpret_cast<std::uintptr_t>(recorder);
+}
+
+// As `under_way`, if that is the recording of this number.
+const ffi::Recorder* under_way(std::uint64_t number) {
+  const ffi::Recorder* current = under_way();
+  return number == kAny || number == number_of(current) ? current : nullptr;
+}
+
 // The path is that of the device which is used first.
 constexpr int kFirstUsed = -1;
 
-void start_on(NpuAllocator& allocator, const std::string& path, int device) {
+std::uint64_t start_on(NpuAllocator& allocator, const std::string& path, int device) {
   const std::lock_guard<std::mutex> lock(switching());
   if (under_way() != nullptr)
     throw std::runtime_error("npualloc: a trace is being written already");
@@ -112,30 +123,31 @@ void start_on(NpuAllocator& allocator, const std::string& path, int device) {
   // What is left is written when the process ends.
   static const int registered = std::atexit(end_of_process);
   (void)registered;
+  return number_of(under_way());
 }
 
 }  // namespace
 
 void take_stacks(bool wanted) { stacks_wanted().store(wanted); }
 
-void start(NpuAllocator& allocator, const std::string& path) {
+std::uint64_t start(NpuAllocator& allocator, const std::string& path) {
   // Before the NPU is initialised, which is refused, no device is asked for.
-  start_on(allocator, path, allocator.initialized() ? current_device() : kFirstUsed);
+  return start_on(allocator, path, allocator.initialized() ? current_device() : kFirstUsed);
 }
 
 void end_of_process() {
   if (recording_process.load() != getpid()) return;
   try {
-    if (under_way() != nullptr) stop(*the_allocator.load());
+    if (under_way() != nullptr) stop(*the_allocator.load(), kAny);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
   }
 }
 
-std::uint64_t stop(NpuAllocator& allocator) {
+std::optional<std::uint64_t> stop(NpuAllocator& allocator, std::uint64_t number) {
   const std::lock_guard<std::mutex> lock(switching());
-  const ffi::Recorder* ending = under_way();
-  if (ending == nullptr) throw std::runtime_error("npualloc: no trace is being written");
+  const ffi::Recorder* ending = under_way(number);
+  if (ending == nullptr) return std::nullopt;
   recorder.store(nullptr, std::memory_order_release);
   allocator.recording_changed();
   try {
@@ -145,8 +157,8 @@ std::uint64_t stop(NpuAllocator& allocator) {
   }
 }
 
-bool mark(const std::string& label) {
-  const ffi::Recorder* current = under_way();
+bool mark(const std::string& label, std::uint64_t number) {
+  const ffi::Recorder* current = under_way(number);
   // Bytes that are no UTF-8 become marks of their own.
   return current != nullptr && current->mark(rust::String::lossy(label));
 }

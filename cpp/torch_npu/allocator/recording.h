@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "../pch.h"
@@ -29,13 +30,16 @@ void follow_environment(NpuAllocator& allocator);
 // first, what NPUALLOC_TRACE_STACKS says.
 void take_stacks(bool wanted);
 
-// False where there is no recording under way.
-bool mark(const std::string& label);
+// A recording's number is no other's. This one stands for whichever is under way.
+inline constexpr std::uint64_t kAny = 0;
 
-// Each throws std::runtime_error with a text for people.
-void start(NpuAllocator& allocator, const std::string& path);
-// Gives the number of bytes written.
-std::uint64_t stop(NpuAllocator& allocator);
+// False where that recording is not under way.
+bool mark(const std::string& label, std::uint64_t number);
+
+// Each throws std::runtime_error with a text for people. The number of the new recording.
+std::uint64_t start(NpuAllocator& allocator, const std::string& path);
+// The number of bytes written; nothing where that recording is not under way.
+std::optional<std::uint64_t> stop(NpuAllocator& allocator, std::uint64_t number);
 
 // Ends a recording that this process began. A forked child has its parent's recording, whose file
 // is not its to end.

@@ -52,14 +52,16 @@ NPUALLOC_EXPORT const char* npualloc_wake_up(int device, uint64_t first, uint64_
 /// process ends it. While it is under way, requests take a slower way. Each gives null, or why it
 /// failed (valid until the thread's next call).
 NPUALLOC_EXPORT const char* npualloc_trace_start(const char* path);
+/// As `npualloc_trace_start`. `recording` (may be null): a number that no other recording has.
+NPUALLOC_EXPORT const char* npualloc_trace_begin(const char* path, uint64_t* recording);
 /// Whether recordings started from now on have the Python stacks of allocations (1) or not (0). At
 /// first, what NPUALLOC_TRACE_STACKS says. Taking them costs some microseconds an allocation.
 NPUALLOC_EXPORT void npualloc_trace_stacks(int wanted);
 /// A step or a phase begins.
 NPUALLOC_EXPORT const char* npualloc_trace_mark(const char* label);
-/// The same where another thread may end the recording at any time: nothing, and no failure,
-/// without one. `noted` (may be null): 1 with one, else 0.
-NPUALLOC_EXPORT const char* npualloc_trace_note(const char* label, int* noted);
+/// The same where another thread may end the recording (0: any) at any time: nothing, and no
+/// failure, where it is not under way. `noted` (may be null): 1 where it is, else 0.
+NPUALLOC_EXPORT const char* npualloc_trace_note(uint64_t recording, const char* label, int* noted);
 /// The program has waited for a stream (null: the current device) by the runtime's own function.
 /// Waits by torch_npu are recorded anyway.
 NPUALLOC_EXPORT const char* npualloc_trace_synchronized(void* stream);
@@ -70,6 +72,9 @@ NPUALLOC_EXPORT const char* npualloc_trace_event_recorded(void* event, int devic
 NPUALLOC_EXPORT const char* npualloc_trace_event_waited(void* event);
 /// Writes what is left. `bytes` (may be null): what was written in all.
 NPUALLOC_EXPORT const char* npualloc_trace_stop(uint64_t* bytes);
+/// The same for one recording (0: any): nothing, and no failure, where it is not under way. `ended`
+/// (may be null): 1 where it was, else 0.
+NPUALLOC_EXPORT const char* npualloc_trace_end(uint64_t recording, uint64_t* bytes, int* ended);
 /// What the library does when the process ends, for where the C library's exit functions are not
 /// called (`_exit`): a recording that this process began is over.
 NPUALLOC_EXPORT void npualloc_trace_end_of_process(void);

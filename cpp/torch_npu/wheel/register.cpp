@@ -122,6 +122,8 @@ const char* told(Call call) {
   }
 }
 
+std::runtime_error no_trace() { return std::runtime_error("npualloc: no trace is being written"); }
+
 }  // namespace
 
 extern "C" {
@@ -133,21 +135,26 @@ int npualloc_is_registered() {
          without_timing(c10_npu::NPUCachingAllocator::allocator.load()) == the_allocator.load();
 }
 
-const char* npualloc_trace_start(const char* path) {
-  return told([&](NpuAllocator& allocator) { recording::start(allocator, path); });
+const char* npualloc_trace_start(const char* path) { return npualloc_trace_begin(path, nullptr); }
+
+const char* npualloc_trace_begin(const char* path, std::uint64_t* recording) {
+  return told([&](NpuAllocator& allocator) {
+    const std::uint64_t number = recording::start(allocator, path);
+    if (recording != nullptr) *recording = number;
+  });
 }
 
 void npualloc_trace_stacks(int wanted) { recording::take_stacks(wanted != 0); }
 
 const char* npualloc_trace_mark(const char* label) {
   return told([&](NpuAllocator&) {
-    if (!recording::mark(label)) throw std::runtime_error("npualloc: no trace is being written");
+    if (!recording::mark(label, recording::kAny)) throw no_trace();
   });
 }
 
-const char* npualloc_trace_note(const char* label, int* noted) {
+const char* npualloc_trace_note(std::uint64_t recording, const char* label, int* noted) {
   return told([&](NpuAllocator&) {
-    const bool is_noted = recording::mark(label);
+    const bool is_noted = recording::mark(label, recording);
     if (noted != nullptr) *noted = is_noted;
   });
 }
@@ -178,8 +185,17 @@ const char* npualloc_trace_event_waited(void* event) {
 
 const char* npualloc_trace_stop(std::uint64_t* bytes) {
   return told([&](NpuAllocator& allocator) {
-    const std::uint64_t written = recording::stop(allocator);
-    if (bytes != nullptr) *bytes = written;
+    const auto written = recording::stop(allocator, recording::kAny);
+    if (!written.has_value()) throw no_trace();
+    if (bytes != nullptr) *bytes = *written;
+  });
+}
+
+const char* npualloc_trace_end(std::uint64_t recording, std::uint64_t* bytes, int* ended) {
+  return told([&](NpuAllocator& allocator) {
+    const auto written = recording::stop(allocator, recording);
+    if (bytes != nullptr && written.has_value()) *bytes = *written;
+    if (ended != nullptr) *ended = written.has_value();
   });
 }
 
