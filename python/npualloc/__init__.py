@@ -113,7 +113,7 @@ def sleep(device=None, pool=None):
     first; don't use such tensors, nor share them with other processes, before `wake_up`. What sleeps serves
     no request. Returns the bytes. Raises RuntimeError for an unknown pool, while a graph is captured, for
     what NPUALLOC_DEBUG finds before contents are lost, and when the driver fails; what was not reached stays
-    awake then.
+    awake then. Raises ValueError for a number that no device, or no pool, can have.
     """
     return _change_memory("npualloc_sleep", device, pool)
 
@@ -146,6 +146,10 @@ def _pool_id(pool):
         first, second = map(operator.index, numbers)
     except (TypeError, ValueError):
         raise TypeError(f"npualloc: pool is a MemPool or its two numbers, not {pool!r}") from None
+    # ctypes would leave the upper bits of others out, and mean another pool.
+    for number in (first, second):
+        if not 0 <= number < 1 << 64:
+            raise ValueError(f"npualloc: {number} is no number of a pool, which has 64 bits: {pool!r}")
     return first, second
 
 
@@ -175,7 +179,13 @@ def _index(device):
         if named.type != "npu":
             raise ValueError(f"npualloc: {named} is no NPU")
         index = named.index
-    return torch.npu.current_device() if index is None else index
+    if index is None:
+        return torch.npu.current_device()
+    count = torch.npu.device_count()
+    # ctypes would leave the upper bits of others out, and mean another device.
+    if not 0 <= index < count:
+        raise ValueError(f"npualloc: there is no NPU {index}, only {count} from 0 on")
+    return index
 
 
 def trace(path, stacks=None):

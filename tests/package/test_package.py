@@ -199,6 +199,36 @@ def test_what_is_no_pool_is_named(environment):
     assert found == [f"{said} {pool!r}" for pool in (3, "all", (1, 2, 3), (1, None)) for _ in range(2)]
 
 
+def test_numbers_of_no_device_and_of_no_pool_are_named(environment):
+    code = (
+        "import torch, npualloc\n"
+        "tensor = torch.empty(8 << 20, dtype=torch.uint8, device='npu')\n"
+        "pool = torch.npu.MemPool()\n"
+        "with torch.npu.use_mem_pool(pool):\n"
+        "    inside = torch.empty(8 << 20, dtype=torch.uint8, device='npu')\n"
+        "first, second = pool.id\n"
+        "wrong = [dict(device=one) for one in (2**32, -1, -2**32, 2, 'npu:2')]\n"
+        "wrong += [dict(pool=one) for one in ((2**64 + first, second), (first, second - 2**64))]\n"
+        "found = []\n"
+        "for given in wrong:\n"
+        "    for call in (npualloc.sleep, npualloc.wake_up, npualloc.check_memory):\n"
+        "        if 'pool' in given and call is npualloc.check_memory:\n"
+        "            continue\n"
+        "        try:\n"
+        "            found.append(call(**given))\n"
+        "        except ValueError as error:\n"
+        "            found.append(str(error))\n"
+        "print([pool.id, found, npualloc.sleep(1), npualloc.sleep(0, pool.id)])\n"
+    )
+    (first, second), found, none, slept = environment.answer(code, CANN_SIM_DEVICES="2")
+    numbers = [2**32, -1, -(2**32), 2, 2]
+    told = [f"npualloc: there is no NPU {number}, only 2 from 0 on" for number in numbers for _ in range(3)]
+    for number, pool in ((2**64 + first, (2**64 + first, second)), (second - 2**64, (first, second - 2**64))):
+        told += [f"npualloc: {number} is no number of a pool, which has 64 bits: {pool!r}"] * 2
+    assert found == told
+    assert none == 0 and slept >= 8 << 20
+
+
 def test_stats_while_off_is_an_error(environment):
     code = "import torch, npualloc\nnpualloc.stats()"
     status, _, errors = environment.run(code, NPUALLOC_DISABLE="1")
