@@ -96,8 +96,10 @@ def stats(device=None):
         raise RuntimeError("npualloc is not enabled")
     import torch
 
-    counts = dict(torch.npu.memory_stats(device))
     index = _index(device)
+    # Before the first use of an NPU torch_npu has no counters.
+    torch.npu.init()
+    counts = dict(torch.npu.memory_stats(index))
     _plugin.npualloc_ladder.restype = ctypes.c_char_p
     for line in (_plugin.npualloc_ladder(index) or b"").decode().splitlines():
         name, count = line.split()

@@ -229,6 +229,19 @@ def test_numbers_of_no_device_and_of_no_pool_are_named(environment):
     assert none == 0 and slept >= 8 << 20
 
 
+@pytest.mark.parametrize("device", ["", "0", "1", "'npu'", "'npu:1'"])
+def test_the_first_stats_have_all_counters(environment, device):
+    code = (
+        "import torch, npualloc\n"
+        f"first = npualloc.stats({device})\n"
+        "for number in range(2):\n"
+        "    torch.empty(1, device=f'npu:{number}')\n"
+        f"print([list(first), list(npualloc.stats({device})), first['allocated_bytes.all.current']])\n"
+    )
+    first, later, allocated = environment.answer(code)
+    assert set(later) == set(first) and allocated == 0
+
+
 def test_stats_while_off_is_an_error(environment):
     code = "import torch, npualloc\nnpualloc.stats()"
     status, _, errors = environment.run(code, NPUALLOC_DISABLE="1")
