@@ -18,6 +18,7 @@
 //! | [`segment`] | driver allocations that blocks tile: pure |
 //! | [`stream`] | stream uses of a block, events not yet complete |
 //! | [`stats`] | counters |
+//! | `plan` | where blocks are to lie, of programs that repeat themselves: pure |
 //! | [`pool`] | which free index serves a (pool, stream) |
 //! | [`lease`] | what a thread does without the lock of a device |
 //! | [`history`] | trace entries, the client's contexts |
@@ -49,6 +50,7 @@ pub mod owners;
 #[cfg(not(loom))]
 mod owners;
 pub mod page;
+mod plan;
 pub mod pool;
 mod primitives;
 pub mod record;

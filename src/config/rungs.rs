@@ -31,9 +31,11 @@ pub enum Rung {
     KeptBlocks,
     /// Free blocks that other streams get (virtual segments).
     LentBlocks,
+    /// Places for the blocks of programs that repeat themselves (virtual segments).
+    PlannedBlocks,
 }
 
-const NAMES: [(&str, Rung); 11] = [
+const NAMES: [(&str, Rung); 12] = [
     ("completed_events", Rung::CompletedEvents),
     ("callbacks", Rung::Callbacks),
     ("ample_segments", Rung::AmpleSegments),
@@ -45,6 +47,7 @@ const NAMES: [(&str, Rung); 11] = [
     ("full_release", Rung::FullRelease),
     ("kept_blocks", Rung::KeptBlocks),
     ("lent_blocks", Rung::LentBlocks),
+    ("planned_blocks", Rung::PlannedBlocks),
 ];
 
 /// Rungs left out; none by default.
@@ -53,7 +56,7 @@ pub struct SkippedRungs(u16);
 
 impl SkippedRungs {
     /// From `NPUALLOC_SKIP_RUNGS`: names with commas between them, as in the counters of the ladder, and
-    /// `moved_pages`, `ample_segments`, `kept_blocks` and `lent_blocks`.
+    /// `moved_pages`, `ample_segments`, `kept_blocks`, `lent_blocks` and `planned_blocks`.
     ///
     /// # Errors
     /// [`ConfigError::UnknownRung`] for a name that is none.

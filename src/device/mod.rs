@@ -11,6 +11,7 @@
 //! | `hot` | requests served from cache, and frees |
 //! | `streams` | when freed memory may be used again, and by which stream |
 //! | `paging` | virtual segments: where memory is mapped, which memory moves |
+//! | `planning` | programs that repeat themselves: large blocks lie where no memory has to move |
 //! | `pools` | private pools: captures, checkpoints, sleep |
 //! | `ladder` | what a request climbs that the cache does not serve |
 //! | `views`, `check` | what is said of memory; that all of it is consistent |
@@ -21,6 +22,7 @@ mod history;
 mod hot;
 mod ladder;
 mod paging;
+mod planning;
 mod policy;
 mod pools;
 mod segments;

@@ -1,6 +1,7 @@
 //! The bookkeeping of one device: pure, called under the device lock. The transitions of blocks are in
 //! `transitions`, those of segments in `segments`.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::block::{AddrMap, BlockArena, BlockState, Lookups, QuickLists, Returns};
@@ -10,6 +11,7 @@ use crate::device::hot::crowd::Crowd;
 use crate::device::hot::freeing::LastFreed;
 use crate::device::hot::unread::{MANY, Unread};
 use crate::device::paging::probe::Probe;
+use crate::device::planning::course::Planning;
 use crate::device::policy::target::{Climbing, Needed};
 use crate::device::streams::guest::Guests;
 use crate::driver::{EventHandle, StreamToken};
@@ -81,6 +83,9 @@ pub(super) struct State {
     /// An allocation has more to do than to take a block: history, events, limits on splits. Brought up
     /// to date whenever a guard of the lock is given back.
     pub attention: bool,
+    /// Frees have more to do than to take a block back: history, requests that are noted. Brought up to date with
+    /// `attention`.
+    pub watched: bool,
     pub arena: BlockArena,
     /// Live blocks by address.
     pub live: AddrMap,
@@ -105,6 +110,8 @@ pub(super) struct State {
     pub traffic: Traffic,
     /// Graph captures under way.
     pub captures: u32,
+    /// Events that streams were made to wait for, and no block waits for.
+    pub events_waited_for: VecDeque<EventHandle>,
     /// Events not in use.
     pub idle_events: Vec<EventHandle>,
     pub stats: Counters,
@@ -168,6 +175,8 @@ pub(super) struct State {
     pub moved: usize,
     /// The most that was active on a full device at once, with what was free then but could not move.
     pub most_full: usize,
+    /// What is known of programs that repeat themselves.
+    pub planning: Planning,
     /// Blocks in state `Busy`.
     pub busy: usize,
     /// Counts frees: the clock of the device. A segment idle since tick t holds no work submitted
@@ -216,6 +225,7 @@ impl State {
             returned: BlockId::NONE,
             bounce: Bounce::NONE,
             attention: true,
+            watched: false,
             arena: BlockArena::default(),
             live,
             lists: FreeLists::default(),
@@ -229,6 +239,7 @@ impl State {
             deferred_bytes: 0,
             traffic: Traffic::default(),
             captures: 0,
+            events_waited_for: VecDeque::new(),
             idle_events: Vec::new(),
             stats: Counters::default(),
             ladder: Ladder::default(),
@@ -259,6 +270,7 @@ impl State {
             most: Needed::default(),
             climbing: Climbing::default(),
             most_full: 0,
+            planning: Planning::default(),
             moved: 0,
             busy: 0,
             detached: 0,

@@ -95,6 +95,10 @@ impl State {
             self.stats.oversize_allocations.increase(1);
         }
         self.live.insert(addr, id);
+        if self.planning.is_noting() && !request.small {
+            let list = self.arena[id].list;
+            self.planning.born(request, addr, size as usize, list);
+        }
         self.stats
             .blocks
             .handed_out(request.small, size, request.requested as i64);
@@ -126,6 +130,10 @@ impl State {
             self.stats.oversize_allocations.decrease(1);
         }
         let small = list.is_small();
+        if self.planning.is_noting() && !small {
+            let addr = self.arena[id].addr;
+            self.planning.freed(addr);
+        }
         self.stats.blocks.retired(small, size);
         self.tick += 1;
         if self.history.active {

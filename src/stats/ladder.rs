@@ -39,6 +39,8 @@ pub struct Ladder {
     pub pages_revived: u64,
     /// Blocks handed out to another stream than their own.
     pub blocks_lent: u64,
+    /// Blocks handed out where a plan for a program that repeats itself has them.
+    pub blocks_planned: u64,
     /// Waits for the event that fences a page's last use.
     pub fence_waits: u64,
     /// Waits of a stream for another, on the device.
@@ -47,7 +49,7 @@ pub struct Ladder {
 
 impl Ladder {
     /// Names and counts, in the order of the fields.
-    pub fn entries(&self) -> [(&'static str, u64); 19] {
+    pub fn entries(&self) -> [(&'static str, u64); 20] {
         [
             ("misses", self.misses),
             ("completed_events", self.completed_events),
@@ -66,6 +68,7 @@ impl Ladder {
             ("pages_lent", self.pages_lent),
             ("pages_revived", self.pages_revived),
             ("blocks_lent", self.blocks_lent),
+            ("blocks_planned", self.blocks_planned),
             ("fence_waits", self.fence_waits),
             ("stream_waits", self.stream_waits),
         ]

@@ -171,6 +171,8 @@ pub struct Setup {
     pub shares: bool,
     /// Threads get leases from the beginning, as if they had waited for each other.
     pub crowded: bool,
+    /// The steps are repeated, and large blocks get places of their own as soon as that is noticed.
+    pub repeats: bool,
     /// 1 to 3.
     pub devices: u8,
     /// Of each device, MiB.
@@ -223,6 +225,7 @@ impl Program {
             lends: flags & 0x40 != 0,
             shares: config & 0x80 != 0,
             crowded: config & 0x40 != 0,
+            repeats: capacity & 0x80 != 0,
             devices: 1 + (flags >> 2 & 0xF) % 3,
             capacity: 64 + 4 * u16::from(capacity),
         };

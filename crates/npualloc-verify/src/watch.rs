@@ -18,8 +18,6 @@ struct Busy {
     start: usize,
     end: usize,
     spans: Vec<Span>,
-    /// The stream it was allocated on.
-    home: StreamToken,
     /// Streams, and how far each must get.
     until: Vec<(StreamToken, u64)>,
 }
@@ -103,8 +101,7 @@ impl Watched {
                 .filter(|until| touched && !self.is_done(until))
             {
                 // Work of one stream is in order, and after what that stream waits for.
-                let ordered = until.0 == home && busy.home == home
-                    || until.0 != home && self.inner.runs_after(home, until.0, until.1);
+                let ordered = until.0 == home || self.inner.runs_after(home, until.0, until.1);
                 assert!(
                     ordered,
                     "{addr:#x} was handed out on {home:?} while {:#x} is in use on {:?}",
@@ -140,7 +137,6 @@ impl Watched {
             start,
             end,
             spans: spans.to_vec(),
-            home,
             until,
         });
     }

@@ -108,6 +108,9 @@ impl World {
         if setup.lends {
             registry.devices().for_each(|device| device.lend_eagerly());
         }
+        if setup.repeats {
+            registry.devices().for_each(|device| device.plan_eagerly());
+        }
         Self {
             driver,
             registry,
@@ -204,6 +207,9 @@ impl World {
     }
 }
 
+/// How often the steps of a program that repeats itself are done: a plan is made during the fourth time at the latest.
+const TIMES: usize = 7;
+
 /// What a run came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
@@ -211,6 +217,8 @@ pub struct Outcome {
     pub faults: u64,
     /// Driver calls.
     pub calls: u64,
+    /// Blocks that got places of their own, as the program repeats itself.
+    pub planned: u64,
 }
 
 /// Runs a program, checks after each step, and gives everything back at the end.
@@ -219,7 +227,9 @@ pub struct Outcome {
 /// When a rule is broken.
 pub fn run(program: &Program) -> Outcome {
     let mut world = World::new(program.setup);
-    for (at, op) in program.ops.iter().enumerate() {
+    let times = if program.setup.repeats { TIMES } else { 1 };
+    let ops = std::iter::repeat_n(&program.ops, times).flatten();
+    for (at, op) in ops.enumerate() {
         // Operations of several threads, one after the other. What they lease comes back when somebody looks.
         npualloc::lease::act_as(at * 5 % 7 % 3);
         world.step(*op);
@@ -229,7 +239,13 @@ pub fn run(program: &Program) -> Outcome {
     }
     world.check();
     let driver = world.driver.clone();
+    let devices = world.registry.devices();
+    let planned = devices.map(|device| device.ladder().blocks_planned).sum();
     let faults = world.finish();
     let calls = driver.inner.total_calls();
-    Outcome { faults, calls }
+    Outcome {
+        faults,
+        calls,
+        planned,
+    }
 }

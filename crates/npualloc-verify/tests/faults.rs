@@ -142,24 +142,26 @@ fn every_driver_call_fails_once_with_every_code() {
         // Fixed, virtual with one address for a page and with two, oversize limits, collection under a
         // limit, lazy events, a limit on virtual memory, and the engine that the driver decides on; with events in
         // common and without, with blocks lent to other streams and without, and with
-        // all streams' blocks in one list; with leases.
-        for (config, probe, aliasing, heavy, lends, shares, crowded) in [
-            (0, false, false, false, false, false, false),
-            (0, false, false, true, false, false, false),
-            (1, false, false, false, false, false, false),
-            (1, false, true, true, false, false, false),
-            (2, false, false, false, false, false, false),
-            (4, false, false, true, false, false, false),
-            (9, false, true, false, false, false, false),
-            (10, false, true, false, false, false, false),
-            (0, true, false, true, false, false, false),
-            (0, true, true, false, false, false, false),
-            (1, false, false, true, true, false, false),
-            (0, true, true, false, true, false, false),
-            (1, false, true, false, false, true, false),
-            (1, false, false, true, false, true, false),
-            (0, true, true, false, false, true, false),
-            (0, true, true, false, false, false, true),
+        // all streams' blocks in one list; with leases; repeated, with a plan.
+        for (config, probe, aliasing, heavy, lends, shares, crowded, repeats) in [
+            (0, false, false, false, false, false, false, false),
+            (0, false, false, true, false, false, false, false),
+            (1, false, false, false, false, false, false, false),
+            (1, false, true, true, false, false, false, false),
+            (2, false, false, false, false, false, false, false),
+            (4, false, false, true, false, false, false, false),
+            (9, false, true, false, false, false, false, false),
+            (10, false, true, false, false, false, false, false),
+            (0, true, false, true, false, false, false, false),
+            (0, true, true, false, false, false, false, false),
+            (1, false, false, true, true, false, false, false),
+            (0, true, true, false, true, false, false, false),
+            (1, false, true, false, false, true, false, false),
+            (1, false, false, true, false, true, false, false),
+            (0, true, true, false, false, true, false, false),
+            (0, true, true, false, false, false, true, false),
+            (1, false, true, false, false, true, false, true),
+            (1, false, false, false, false, true, false, true),
         ] {
             let setup = Setup {
                 config,
@@ -169,6 +171,7 @@ fn every_driver_call_fails_once_with_every_code() {
                 lends,
                 shares,
                 crowded,
+                repeats,
                 devices: 1,
                 capacity: 192,
             };
@@ -196,6 +199,7 @@ fn a_program_without_faults_makes_none() {
         lends: false,
         shares: false,
         crowded: false,
+        repeats: false,
         devices: 1,
         capacity: 192,
     };

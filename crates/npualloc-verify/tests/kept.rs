@@ -14,6 +14,7 @@ fn on_one_device(config: u8, capacity: u16, ops: Vec<Op>) {
         lends: false,
         shares: false,
         crowded: false,
+        repeats: false,
         devices: 1,
         capacity,
     };

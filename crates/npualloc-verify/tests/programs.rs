@@ -55,11 +55,12 @@ fn setup() -> impl Strategy<Value = Setup> {
         any::<bool>(),
         any::<bool>(),
         any::<bool>(),
+        prop::bool::weighted(0.2),
         1u8..=3,
         64u16..1024,
     )
         .prop_map(
-            |(config, probe, aliasing, heavy, lends, shares, crowded, devices, capacity)| Setup {
+            |(
                 config,
                 probe,
                 aliasing,
@@ -67,6 +68,18 @@ fn setup() -> impl Strategy<Value = Setup> {
                 lends,
                 shares,
                 crowded,
+                repeats,
+                devices,
+                capacity,
+            )| Setup {
+                config,
+                probe,
+                aliasing,
+                heavy,
+                lends,
+                shares,
+                crowded,
+                repeats,
                 devices,
                 capacity,
             },

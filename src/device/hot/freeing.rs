@@ -87,7 +87,7 @@ impl DeviceAllocator {
         };
         let block = &state.arena[id];
         let plain = block.state == BlockState::Live && block.flags == 0;
-        if !plain || state.history.recording {
+        if !plain || state.watched {
             return false;
         }
         if block.uses != NO_USES {
@@ -124,7 +124,7 @@ impl State {
     /// where blocks may be kept, which none is while a history is recorded.
     #[inline(always)]
     fn free_noted(&mut self, addr: usize) -> bool {
-        debug_assert!(!self.history.recording);
+        debug_assert!(!self.watched);
         let id = self.lookups.guess(addr);
         if self.last_freed.block.is_some() {
             self.arena.prefetch(id);

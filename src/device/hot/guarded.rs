@@ -35,8 +35,10 @@ impl Guarded for State {
         if always {
             self.traffic.ask_now();
         }
-        self.attention = always || self.events_outstanding();
-        self.settle_quick(!always);
+        let noting = self.planning.is_noting();
+        self.watched = self.history.recording || noting;
+        self.attention = always || self.planning.is_on() || self.events_outstanding();
+        self.settle_quick(!always && !noting);
         self.settle_marking();
     }
 }

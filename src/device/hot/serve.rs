@@ -36,7 +36,11 @@ impl DeviceAllocator {
         if let Some(addr) = state.bounce.take(bytes, stream) {
             return Some(addr);
         }
-        if state.attention && (state.leasing || !state.traffic.pass()) {
+        if state.attention
+            && (state.leasing
+                || state.planning.is_on() && bytes > SMALL_SIZE / 2
+                || !state.traffic.pass())
+        {
             return None;
         }
         if state.bounce.block.is_some() {

@@ -105,8 +105,7 @@ impl State {
     pub(super) fn free_marked(&mut self, addr: usize) -> bool {
         // What was just handed out lies in the processor's cache, and may be asked for again at once. Where blocks wait,
         // peaks of active ones are noted before any is freed.
-        let unfit =
-            addr == self.newest || self.history.recording || self.stats.blocks.has_waiting();
+        let unfit = addr == self.newest || self.watched || self.stats.blocks.has_waiting();
         let found = (!unfit).then(|| self.live.find_marked(addr, &self.arena.marks));
         let Some((entry, block, small)) = found.flatten() else {
             self.read_unread();

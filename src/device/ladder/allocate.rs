@@ -73,6 +73,13 @@ impl DeviceAllocator {
         }
         self.refuse_asleep(&state, pool)?;
         let mut request = state.request(bytes, self.pad, stream, pool);
+        if state.planning.is_on()
+            && let Some(addr) =
+                self.serve_planned(&mut state, &mut request, &context, &mut caller)?
+        {
+            self.unlock(state);
+            return Ok(addr);
+        }
         let whole = state.quick.size_of_block(request.size);
         if pool == PoolId::DEFAULT
             && context.is_none()

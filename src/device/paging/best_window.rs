@@ -4,7 +4,7 @@ use crate::ids::BlockId;
 
 /// Where to map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Window {
+pub(in crate::device) struct Window {
     /// The block that holds the start: free or unmapped.
     pub first: BlockId,
     /// Where it starts; inside an unmapped block on a page boundary.
@@ -22,6 +22,19 @@ pub(super) struct Window {
 }
 
 impl Window {
+    /// A window that was not chosen among others.
+    pub(in crate::device) fn at(first: BlockId, start: usize, size: usize) -> Self {
+        Self {
+            first,
+            start,
+            size,
+            pages: 0,
+            calls: 0,
+            apart: true,
+            other_pages: false,
+        }
+    }
+
     /// Windows of less are better. Memory is tight where what can move is scarcer than time.
     fn cost(&self, tight: bool) -> (usize, usize, bool) {
         let worth = worth_of_page(tight);

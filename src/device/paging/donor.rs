@@ -95,11 +95,15 @@ impl State {
         });
         // Windows are looked for from low addresses on. Taking memory from there too keeps what moves together,
         // and free blocks elsewhere whole. New holes come later: for few pages, and where every page counts for any.
-        let tight = self.is_tight();
+        // What a plan has blocks on comes last, high addresses first: the lowest have the largest blocks.
+        let (tight, planned) = (self.is_tight(), self.planned_addresses());
         donors.sort_unstable_by_key(|donor| {
+            if planned.contains(&donor.addr) {
+                return (true, true, true, usize::MAX - donor.addr);
+            }
             let new = self.makes_a_hole(donor.block);
             let few = donor.pages() < WORTH_A_HOLE;
-            (new && few, new && tight, donor.addr)
+            (false, new && few, new && tight, donor.addr)
         });
         donors
     }

@@ -121,6 +121,7 @@ impl DeviceAllocator {
         if !state.device_full {
             state.moved += (missing - got.missing()) * got.page_size;
         }
+        state.note_move(got.page_size);
         // The device may have room again.
         if got.missing() > 0 {
             self.free_other_sizes(state, request, got.page_size, got.missing() * got.page_size)?;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::alias::Reachable;
-use super::best_window::Windows;
+use super::best_window::{Window, Windows};
 use super::gather::Gathered;
 use super::window::WAIT;
 use crate::device::DeviceAllocator;
@@ -137,7 +137,25 @@ impl DeviceAllocator {
                 window = found;
             }
         }
-        let busy = state.occupy_window(&window);
+        match self.map_into(state, request, &window, context)? {
+            Err(refusal) => Ok(Err(refusal)),
+            Ok(settled) if guest.guest => {
+                let served = self.serve_guest(state, settled, guest, context);
+                Ok(served.ok_or(Refusal::Full))
+            }
+            Ok(settled) => Ok(Ok(state.hand_out(settled, request, context.clone()))),
+        }
+    }
+
+    /// Gives a window memory, for a request of its list's stream. Returns the free block that holds it then.
+    pub(in crate::device) fn map_into(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        request: &Request,
+        window: &Window,
+        context: &Option<Arc<Context>>,
+    ) -> Result<std::result::Result<BlockId, Refusal>> {
+        let busy = state.occupy_window(window);
         let Some(pages) = state.pages_of(busy) else {
             return Ok(Err(Refusal::Full));
         };
@@ -183,11 +201,7 @@ impl DeviceAllocator {
             None if !state.arena.holds_free(settled, window.start, window.size) => {
                 Ok(Err(Refusal::Full))
             }
-            None if guest.guest => {
-                let served = self.serve_guest(state, settled, guest, context);
-                Ok(served.ok_or(Refusal::Full))
-            }
-            None => Ok(Ok(state.hand_out(settled, request, context.clone()))),
+            None => Ok(Ok(settled)),
         }
     }
 
@@ -230,19 +244,30 @@ impl DeviceAllocator {
 
     /// Reserves a range for the request's list, or for the one that has its blocks by now. False when there are no addresses.
     fn reserve(&self, state: &mut MutexGuard<'_, State>, request: &Request) -> Result<bool> {
+        Ok(self.reserve_block(state, request)?.is_some())
+    }
+
+    /// The same. Returns the range as an unmapped block.
+    pub(in crate::device) fn reserve_block(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        request: &Request,
+    ) -> Result<Option<BlockId>> {
         // The size of a page depends on it.
         self.probe_mapping(state);
         state.pools.hold(request.pool);
         let reserved = self.reserve_range(state, request);
         state.pools.unhold(request.pool);
         let Some((addr, size, page_size)) = reserved? else {
-            return Ok(false);
+            return Ok(None);
         };
         let shared = state
             .shared_since(request)
             .map(|list| state.at_home(&Request { list, ..*request }));
-        state.add_virtual_segment(addr, size, page_size, shared.as_ref().unwrap_or(request));
-        Ok(true)
+        let request = shared.as_ref().unwrap_or(request);
+        Ok(Some(
+            state.add_virtual_segment(addr, size, page_size, request),
+        ))
     }
 
     /// Address, size and page size of a range: an eighth more than the device holds, so that pages can move to its end;

@@ -12,3 +12,5 @@ pub(super) mod probe;
 mod unmapping;
 mod virtual_blocks;
 mod window;
+
+pub(super) use best_window::Window;

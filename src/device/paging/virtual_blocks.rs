@@ -79,12 +79,45 @@ impl State {
         if request.size >= ROUND_LARGE {
             id = self.cut_to_alignment(id, list, request.size);
         }
-        if !request.no_split && self.arena[id].size - request.size >= MIN_BLOCK_SIZE {
-            let rest = id;
-            id = self.split_front(rest, request.size);
-            self.lists[list].free.insert(&mut self.arena, rest);
+        if !request.no_split {
+            id = self.leave_end(id, list, request.size);
         }
         id
+    }
+
+    /// Cuts `size` bytes off a block that is in no list, what lies behind them becomes free.
+    pub(in crate::device) fn leave_end(
+        &mut self,
+        id: BlockId,
+        list: ListId,
+        size: usize,
+    ) -> BlockId {
+        if self.arena[id].size - size < MIN_BLOCK_SIZE {
+            return id;
+        }
+        let front = self.split_front(id, size);
+        self.lists[list].free.insert(&mut self.arena, id);
+        front
+    }
+
+    /// Leaves the first bytes of a block that is in no list free, if any.
+    #[inline]
+    pub(in crate::device) fn leave_front(
+        &mut self,
+        id: BlockId,
+        list: ListId,
+        bytes: usize,
+    ) -> BlockId {
+        if bytes == 0 {
+            return id;
+        }
+        let block = &mut self.arena[id];
+        block.flags = 0;
+        let since = block.free_since;
+        let rest = self.arena.split_back(id, bytes);
+        self.arena[rest].free_since = since;
+        self.lists[list].free.insert(&mut self.arena, id);
+        rest
     }
 
     /// A block that is in no list starts where large ones do, if `size` bytes fit behind: what lies before
@@ -97,7 +130,7 @@ impl State {
         size: usize,
     ) -> BlockId {
         let align = self.settings.base_addr_aligned_size;
-        let block = &mut self.arena[id];
+        let block = &self.arena[id];
         let beyond = if align.is_power_of_two() {
             block.addr & (align - 1)
         } else {
@@ -106,12 +139,7 @@ impl State {
         if beyond == 0 || align - beyond + size > block.size {
             return id;
         }
-        block.flags = 0;
-        let (offset, since) = (align - beyond, block.free_since);
-        let rest = self.arena.split_back(id, offset);
-        self.arena[rest].free_since = since;
-        self.lists[list].free.insert(&mut self.arena, id);
-        rest
+        self.leave_front(id, list, align - beyond)
     }
 
     /// Takes in a reservation as one unmapped block.

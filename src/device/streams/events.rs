@@ -329,7 +329,10 @@ impl DeviceAllocator {
         state.deferred_bytes = 0;
         // How far streams have come is asked anew: another device may be the one that is reset.
         let fences = state.fences.take_outstanding();
-        state.idle_events.extend(fences);
+        let waited_for = std::mem::take(&mut state.events_waited_for);
+        state
+            .idle_events
+            .extend(fences.into_iter().chain(waited_for));
         self.unlock(state);
     }
 }

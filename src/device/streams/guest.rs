@@ -244,7 +244,7 @@ impl State {
     }
 
     /// Hands out a block that is in no list to another stream than its own.
-    pub(super) fn make_guest(
+    pub(in crate::device) fn make_guest(
         &mut self,
         id: BlockId,
         request: &Request,

@@ -6,5 +6,6 @@ mod fencing;
 mod free;
 pub(super) mod guest;
 mod order;
+mod overtake;
 mod returning;
 mod shared;

@@ -24,7 +24,12 @@ impl DeviceAllocator {
 
     /// Makes work submitted to a stream from now on wait for a last use. False where that can't be: streams that a graph
     /// may capture, those that the driver doesn't know, and where it fails, which does no harm: memory moves then.
-    fn order(&self, state: &mut MutexGuard<'_, State>, waiter: StreamKey, used: LastUse) -> bool {
+    pub(in crate::device) fn order(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        waiter: StreamKey,
+        used: LastUse,
+    ) -> bool {
         if state.fences.is_over_for(waiter, used) {
             return true;
         }

@@ -12,6 +12,7 @@ mod leases;
 mod limits;
 mod meanwhile;
 mod page_sizes;
+mod planned;
 mod pools;
 mod prefetch;
 mod quick;

@@ -1,0 +1,350 @@
+//! Whether a program's large requests are noted, or known. Pure.
+//!
+//! ```text
+//! Off --an eighth of what is held has moved--> Noting --repeated twice, moves are worth it--> Following
+//!  ^----------- never repeated, or not worth it -/                                               |
+//!  ^----------- another program, the range is gone, or as much moves as before ------------------/
+//! ```
+
+use std::ops::Range;
+
+use crate::config::Rung;
+use crate::device::state::{Request, State};
+use crate::ids::{ListId, PoolId, SegmentId};
+use crate::plan::{Cycle, Period, Place, Timetable};
+
+/// Requests are noted once this part of what is held has moved: that costs host time.
+const WORTH_NOTING: u64 = 8;
+/// A plan is made once this part of what it takes to move has moved without it, in periods in a row: programs that train run
+/// for many more, those whose shapes change for few.
+const PAYBACK: u64 = 8;
+/// Of what is held this part must come and go in a period: what goes on within a step is none.
+const WHOLE: usize = 4;
+/// Of what comes and goes this part stays at the most: a loop over layers that keeps what it makes is no period.
+const MOST_CHANGE: usize = 32;
+/// Periods until memory has come to where it is to lie, at first or after something else.
+const SETTLING: u32 = 3;
+/// Ranges reserved for plans at the most.
+const MOST_RANGES: u32 = 4;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(in crate::device) enum Course {
+    Off,
+    Noting(Box<Cycle>),
+    Following(Box<Followed>),
+}
+
+/// A plan, and what became of it.
+#[derive(Debug)]
+pub(in crate::device) struct Followed {
+    table: Timetable,
+    /// Pages that moved in a period without it.
+    before: u64,
+    /// Pages that had moved when the last period began.
+    moved: u64,
+    /// Periods in a row in which as much moved as before.
+    unsettled: u32,
+}
+
+/// A range of addresses for plans.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Site {
+    pub segment: SegmentId,
+    pub addr: usize,
+    size: usize,
+}
+
+/// What is known of programs that repeat themselves.
+#[derive(Debug)]
+pub(in crate::device) struct Planning {
+    course: Course,
+    /// Pages that had moved when nothing was noted any more.
+    moved: u64,
+    /// How often it was in vain: each time twice as much has to move before the next try.
+    in_vain: u32,
+    site: Option<Site>,
+    /// Ranges that were reserved.
+    ranges: u32,
+    /// Requests are always noted, and each plan is worth having: for tests.
+    eager: bool,
+}
+
+impl Default for Planning {
+    fn default() -> Self {
+        Self {
+            course: Course::Off,
+            moved: 0,
+            in_vain: 0,
+            site: None,
+            ranges: 0,
+            eager: false,
+        }
+    }
+}
+
+/// What is to be done for a large request.
+pub(super) enum Next {
+    Nothing,
+    /// A plan can be made.
+    Plan(Period),
+    /// There is a place for its block.
+    At(Place),
+}
+
+impl Planning {
+    /// Whether all large requests are to be told of.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        !matches!(self.course, Course::Off)
+    }
+
+    /// Whether what becomes of all blocks is to be told of, too.
+    #[inline]
+    pub fn is_noting(&self) -> bool {
+        matches!(self.course, Course::Noting(_))
+    }
+
+    /// A large request was served.
+    pub fn born(&mut self, request: &Request, addr: usize, size: usize, list: ListId) {
+        if let Course::Noting(cycle) = &mut self.course {
+            cycle.born(key_of(request), addr, size, list);
+        }
+    }
+
+    /// A block was freed.
+    pub fn freed(&mut self, addr: usize) {
+        if let Course::Noting(cycle) = &mut self.course {
+            cycle.freed(addr);
+        }
+    }
+
+    /// See [`DeviceAllocator::plan_eagerly`](crate::device::DeviceAllocator::plan_eagerly).
+    pub(super) fn be_eager(&mut self) {
+        self.eager = true;
+        self.end(self.moved, false);
+    }
+
+    fn end(&mut self, moved: u64, in_vain: bool) {
+        self.course = if self.eager {
+            Course::Noting(Box::default())
+        } else {
+            Course::Off
+        };
+        self.moved = moved;
+        self.in_vain += u32::from(in_vain);
+    }
+}
+
+/// What a request is known by.
+fn key_of(request: &Request) -> u64 {
+    request.requested as u64 ^ (request.stream.0 as u64).rotate_left(40)
+}
+
+impl State {
+    /// Pages that moved so far.
+    fn pages_moved(&self) -> u64 {
+        self.ladder.pages_lent + self.ladder.pages_unmapped
+    }
+
+    /// Memory moved for a request: from some point on it is worth to know whether the program repeats itself.
+    pub(in crate::device) fn note_move(&mut self, page_size: usize) {
+        let planning = &self.planning;
+        if planning.is_on() || planning.in_vain >= u64::BITS / 4 || !self.may_plan() {
+            return;
+        }
+        let moved = (self.pages_moved() - planning.moved) * page_size as u64;
+        if moved * WORTH_NOTING >= (self.reserved() as u64) << planning.in_vain {
+            self.planning.course = Course::Noting(Box::default());
+        }
+    }
+
+    /// Whether blocks may lie where a plan has them.
+    fn may_plan(&self) -> bool {
+        self.virtual_memory
+            && self.captures == 0
+            && self.settings.max_split_size == usize::MAX
+            && self.settings.base_addr_aligned_size.is_power_of_two()
+            && !self.settings.skipped_rungs.has(Rung::PlannedBlocks)
+    }
+
+    /// Tells of a request.
+    pub(super) fn next_step(&mut self, request: &Request) -> Next {
+        if request.small || request.pool != PoolId::DEFAULT || !request.virtual_memory {
+            return Next::Nothing;
+        }
+        let moved = self.pages_moved();
+        if !self.may_plan() {
+            self.planning.end(moved, false);
+            return Next::Nothing;
+        }
+        match &mut self.planning.course {
+            Course::Off => Next::Nothing,
+            Course::Noting(cycle) => {
+                let period = cycle.step(key_of(request), request.list, moved);
+                if period.is_none() && cycle.is_full() {
+                    self.planning.end(moved, true);
+                }
+                period.map_or(Next::Nothing, Next::Plan)
+            }
+            Course::Following(followed) => {
+                if followed.table.begins() && !followed.pays(moved) || followed.table.is_outdated()
+                {
+                    self.planning.end(moved, true);
+                    return Next::Nothing;
+                }
+                followed
+                    .table
+                    .step(key_of(request))
+                    .map_or(Next::Nothing, Next::At)
+            }
+        }
+    }
+
+    /// The plan for a period, if it is worth having.
+    pub(super) fn plan(&self, period: &Period, page_size: usize) -> Option<Timetable> {
+        let pays = period.moved * page_size as u64 * PAYBACK >= period.bytes as u64;
+        let whole =
+            period.bytes >= self.reserved() / WHOLE && period.change <= period.bytes / MOST_CHANGE;
+        let worth = pays && whole || self.planning.eager;
+        worth.then(|| Timetable::new(period, self.settings.base_addr_aligned_size))?
+    }
+
+    /// The range for a plan that was reserved for another one.
+    pub(super) fn site_for(&self, list: ListId, height: usize) -> Option<Site> {
+        self.planning.site.filter(|site| {
+            let segment = self.segments.get(site.segment);
+            let there =
+                segment.filter(|segment| segment.addr == site.addr && segment.size == site.size);
+            site.size >= height
+                && there.is_some_and(|segment| self.arena[segment.first].list == list)
+        })
+    }
+
+    /// Whether another range may be reserved.
+    pub(super) fn may_reserve_site(&self) -> bool {
+        self.planning.ranges < MOST_RANGES
+    }
+
+    /// A range was reserved.
+    pub(super) fn take_site(&mut self, segment: SegmentId) {
+        if let Some(found) = self.segments.get(segment) {
+            self.planning.ranges += 1;
+            self.planning.site = Some(Site {
+                segment,
+                addr: found.addr,
+                size: found.size,
+            });
+        }
+    }
+
+    /// From the next request on blocks lie where the plan has them.
+    pub(super) fn follow(&mut self, table: Timetable, before: u64) {
+        let moved = self.pages_moved();
+        self.planning.course = Course::Following(Box::new(Followed {
+            table,
+            before,
+            moved,
+            unsettled: 0,
+        }));
+    }
+
+    /// No plan can be followed.
+    pub(super) fn give_up_plan(&mut self) {
+        let moved = self.pages_moved();
+        self.planning.end(moved, true);
+    }
+
+    /// The range of the plan that is followed; `None` where it is gone.
+    pub(super) fn site(&self) -> Option<Site> {
+        match &self.planning.course {
+            Course::Following(followed) => {
+                self.site_for(followed.table.list, followed.table.height)
+            }
+            _ => None,
+        }
+    }
+
+    /// Addresses at which a plan has blocks; empty without one.
+    pub(in crate::device) fn planned_addresses(&self) -> Range<usize> {
+        match (&self.planning.course, self.planning.site) {
+            (Course::Following(followed), Some(site)) => {
+                site.addr..site.addr + followed.table.height
+            }
+            _ => 0..0,
+        }
+    }
+}
+
+impl Followed {
+    /// A period begins. Whether less moves than without the plan, or may soon.
+    fn pays(&mut self, moved: u64) -> bool {
+        let last = moved - std::mem::replace(&mut self.moved, moved);
+        self.unsettled = if last > self.before / 2 {
+            self.unsettled + 1
+        } else {
+            0
+        };
+        self.unsettled <= SETTLING
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Settings;
+    use crate::plan::Tenancy;
+
+    const MIB: usize = 1 << 20;
+
+    /// A period of one block of 64 MiB.
+    fn period(moved: u64, bytes: usize, change: usize) -> Period {
+        let tenancy = Tenancy {
+            key: 1,
+            list: ListId(3),
+            size: 64 * MIB,
+            stay: Some(1),
+        };
+        Period {
+            tenancies: vec![tenancy],
+            moved,
+            moved_each: moved,
+            bytes,
+            change,
+        }
+    }
+
+    /// A device that holds 128 MiB.
+    fn state() -> State {
+        let mut state = State::new(Settings::parse("").expect("valid"));
+        let bytes = 128 * MIB as i64;
+        state.stats.reserved_bytes.increase(false, bytes);
+        state
+    }
+
+    #[test]
+    fn a_plan_is_worth_having_where_much_moves_that_comes_and_goes() {
+        let state = state();
+        let worth = |period: Period| state.plan(&period, 2 * MIB).is_some();
+        assert!(worth(period(4, 64 * MIB, 2 * MIB)));
+        assert!(!worth(period(3, 64 * MIB, 2 * MIB)), "an eighth moves");
+        assert!(!worth(period(4, 64 * MIB, 3 * MIB)), "it keeps some");
+        assert!(worth(period(4, 32 * MIB, 0)));
+        assert!(!worth(period(4, 31 * MIB, 0)), "there is a larger one");
+    }
+
+    #[test]
+    fn a_plan_is_given_up_where_as_much_moves_as_without() {
+        let table = Timetable::new(&period(4, 64 * MIB, 0), 1).expect("a block comes and goes");
+        let mut followed = Followed {
+            table,
+            before: 10,
+            moved: 100,
+            unsettled: 0,
+        };
+        // Half as much is less; what settles once may be disturbed again.
+        let moved = [200, 300, 400, 405, 411, 417, 423, 429];
+        let pays = moved.map(|moved| followed.pays(moved));
+        assert_eq!(pays, [true, true, true, true, true, true, true, false]);
+    }
+}

@@ -1,0 +1,202 @@
+//! Blocks that wait for events, handed on before these have completed: the stream that gets them waits on the device.
+
+use crate::device::DeviceAllocator;
+use crate::device::state::State;
+use crate::driver::{EventHandle, StreamToken, UNSUPPORTED_CODE};
+use crate::ids::{BlockId, StreamKey};
+use crate::stream::PendingUse;
+use crate::sync::MutexGuard;
+
+impl DeviceAllocator {
+    /// The stream that a block which waits for events is free for then waits for these on the device: for that stream the
+    /// block is free at once. False where that can't be, or there is no such event.
+    pub(in crate::device) fn order_pending(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        id: BlockId,
+    ) -> bool {
+        let waiter = state.stream_of(id);
+        if state.captures > 0 || state.fences.is_blind(waiter) || !self.driver.orders_streams() {
+            return false;
+        }
+        let of_block = state.pending.iter().find(|(_, it)| it.block == id);
+        let Some((stream, _)) = of_block else {
+            return false;
+        };
+        let taken = state.pending.take_through(stream, id);
+        let Some(event) = taken.last().map(|last| last.event) else {
+            return false;
+        };
+        state.detached += taken.len();
+        let resets = state.resets;
+        let waits = MutexGuard::unlocked(state, || self.driver.stream_wait(self.id, waiter, event));
+        state.detached -= taken.len();
+        if state.resets != resets {
+            taken.into_iter().for_each(|it| state.event_done(it));
+            return true;
+        }
+        if let Err(error) = waits {
+            if error.code == UNSUPPORTED_CODE {
+                state.fences.set_blind(waiter);
+            }
+            state.pending.put_back(stream, taken);
+            return false;
+        }
+        state.ladder.stream_waits += 1;
+        self.reuse_events_waited_for(state);
+        state.end_for(waiter, stream, event, taken);
+        true
+    }
+
+    /// Events that streams were made to wait for and that have completed can be recorded again.
+    fn reuse_events_waited_for(&self, state: &mut State) {
+        while let Some(&event) = state.events_waited_for.front()
+            && !self.in_capture(state)
+            && matches!(self.driver.event_query(event), Ok(true))
+        {
+            state
+                .idle_events
+                .extend(state.events_waited_for.pop_front());
+        }
+    }
+}
+
+impl State {
+    /// A stream waits for an event, of which the blocks were taken out together with those before: those that are free for
+    /// that stream wait for it no more, the others are put back.
+    fn end_for(
+        &mut self,
+        waiter: StreamKey,
+        stream: StreamToken,
+        event: EventHandle,
+        taken: Vec<PendingUse>,
+    ) {
+        let ends = |it: &PendingUse| it.event == event && self.stream_of(it.block) == waiter;
+        let (ended, mut left): (Vec<_>, Vec<_>) = taken.into_iter().partition(ends);
+        match left.iter_mut().rfind(|it| it.event == event) {
+            Some(last) => last.last = true,
+            // Recorded again before it has completed it would hold the stream up for something else.
+            None => self.events_waited_for.push_back(event),
+        }
+        self.pending.put_back(stream, left);
+        // That stream's events that were recorded before it waited tell nothing of the blocks.
+        self.tick += 1;
+        for it in ended {
+            self.event_done(PendingUse { last: false, ..it });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::block::BlockState;
+    use crate::config::Settings;
+    use crate::driver::fake::FakeDriver;
+    use crate::ids::DeviceId;
+
+    const MIB: usize = 1 << 20;
+    const OTHER: StreamToken = StreamToken {
+        id: 7,
+        device: 0,
+        reserved: 0,
+    };
+
+    /// Two blocks of different streams that wait for the same event of a third.
+    fn two_wait() -> (Arc<FakeDriver>, DeviceAllocator, [BlockId; 2]) {
+        let driver = Arc::new(FakeDriver::new(1 << 30));
+        let settings = Settings::parse("expandable_segments:True").expect("valid");
+        let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32);
+        let device = device.expect("device");
+        device.assume_heavy_traffic();
+        driver.submit(OTHER);
+        let addrs = [1, 2].map(|stream| {
+            let addr = device.allocate(2 * MIB, StreamKey(stream)).expect("fits");
+            assert!(device.record_stream(addr, OTHER));
+            addr
+        });
+        let state = device.state.lock();
+        let blocks = addrs.map(|addr| state.live.get(addr, &state.arena).expect("live"));
+        drop(state);
+        assert!(addrs.iter().all(|&addr| device.deallocate(addr)));
+        let mut state = device.state.lock();
+        device.reap_events(&mut state);
+        let events: Vec<_> = state.pending.iter().map(|(_, it)| it.event).collect();
+        assert_eq!(events, [events[0]; 2], "they share it");
+        drop(state);
+        (driver, device, blocks)
+    }
+
+    #[test]
+    fn only_what_is_free_for_the_stream_that_waits_is_handed_on() {
+        for at in [0, 1] {
+            let (driver, device, blocks) = two_wait();
+            let mut state = device.state.lock();
+            assert!(device.order_pending(&mut state, blocks[at]));
+            assert_eq!(driver.calls("stream_wait"), 1);
+            let left: Vec<_> = state
+                .pending
+                .iter()
+                .map(|(_, it)| (it.block, it.last))
+                .collect();
+            assert_eq!(left, [(blocks[1 - at], true)]);
+            assert_eq!(state.arena[blocks[1 - at]].state, BlockState::Pending);
+            assert!(state.events_waited_for.is_empty());
+            drop(state);
+            device.check_consistency().expect("consistent");
+            driver.finish(OTHER);
+            let mut state = device.state.lock();
+            device.reap_events(&mut state);
+            assert_eq!((state.pending.len(), state.idle_events.len()), (0, 1));
+        }
+    }
+
+    #[test]
+    fn an_event_that_was_waited_for_is_not_recorded_again_before_it_has_completed() {
+        let (driver, device, blocks) = two_wait();
+        let mut state = device.state.lock();
+        for id in blocks {
+            assert!(device.order_pending(&mut state, id));
+        }
+        assert_eq!((state.pending.len(), state.events_waited_for.len()), (0, 1));
+        device.reuse_events_waited_for(&mut state);
+        assert!(state.idle_events.is_empty());
+        driver.finish(OTHER);
+        device.reuse_events_waited_for(&mut state);
+        assert_eq!(
+            (state.events_waited_for.len(), state.idle_events.len()),
+            (0, 1)
+        );
+    }
+
+    #[test]
+    fn a_failed_wait_changes_nothing() {
+        let (driver, device, blocks) = two_wait();
+        let mut state = device.state.lock();
+        let before: Vec<_> = state.pending.iter().collect();
+        driver.fail_call(0, 500_000);
+        assert!(!device.order_pending(&mut state, blocks[0]));
+        assert_eq!(state.pending.iter().collect::<Vec<_>>(), before);
+        assert!(!state.fences.is_blind(StreamKey(1)));
+        driver.refuse_waits();
+        assert!(!device.order_pending(&mut state, blocks[0]));
+        drop(state);
+        device.check_consistency().expect("consistent");
+    }
+
+    #[test]
+    fn nothing_is_waited_for_in_vain() {
+        let (_, device, blocks) = two_wait();
+        let mut state = device.state.lock();
+        assert!(device.order_pending(&mut state, blocks[0]));
+        assert!(!device.order_pending(&mut state, blocks[0]), "it is free");
+        state.captures = 1;
+        assert!(
+            !device.order_pending(&mut state, blocks[1]),
+            "it would be the graph's"
+        );
+        state.captures = 0;
+    }
+}

@@ -1,0 +1,242 @@
+//! Whether a program repeats itself: its large requests are noted, and compared with what came after the same requests
+//! before.
+//!
+//! ```text
+//! steps   a b c d e f  a b c d e f  a b c d e f
+//!              s - - - - -^                         the block of s lived for 6 steps or less, or it stays
+//!                                ^- at       ^- now     run = 12 = two periods
+//! ```
+
+use std::collections::HashMap;
+use std::hash::Hasher;
+
+use crate::ids::ListId;
+use crate::mix::{BuildMix, Mix};
+
+/// Steps that tell where in its course a program is.
+pub const CONTEXT: usize = 16;
+/// Steps noted at the most; whoever has not repeated them by then is not waited for any longer.
+pub const MOST_STEPS: usize = 1 << 15;
+
+/// One large request.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    /// What was asked for.
+    key: u64,
+    list: ListId,
+    /// Bytes of its block; 0 while it has none.
+    size: usize,
+    /// The number of steps when the block was freed; 0 while it lives.
+    freed: usize,
+    /// Pages that had moved by then.
+    moved: u64,
+    /// Bytes of noted blocks alive before it.
+    level: usize,
+}
+
+/// A block of a period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tenancy {
+    /// What was asked for.
+    pub key: u64,
+    /// The list that it belongs to.
+    pub list: ListId,
+    /// Bytes; 0 if nothing is known of it.
+    pub size: usize,
+    /// For how many steps it lives; `None` if it outlives a period.
+    pub stay: Option<usize>,
+}
+
+/// What a program does again and again, from its next request on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Period {
+    /// In the order of the requests.
+    pub tenancies: Vec<Tenancy>,
+    /// Pages that moved while it was repeated.
+    pub moved: u64,
+    /// The same in one period, on average.
+    pub moved_each: u64,
+    /// Bytes of its blocks that come and go: the difference between the most and the least that are alive at once.
+    pub bytes: usize,
+    /// By how many more or fewer bytes are alive after it than before.
+    pub change: usize,
+}
+
+/// The requests so far.
+#[derive(Debug, Default)]
+pub struct Cycle {
+    steps: Vec<Step>,
+    /// Where the last steps were the same, by their hash: the latest position.
+    seen: HashMap<u64, usize, BuildMix>,
+    /// The position that the last step repeats.
+    at: Option<usize>,
+    /// Steps in a row that follow each other as before.
+    run: usize,
+    /// Live blocks by address: their steps.
+    alive: HashMap<usize, usize, BuildMix>,
+    /// Bytes of these.
+    level: usize,
+}
+
+/// Names the last steps.
+pub fn context_of(keys: impl Iterator<Item = u64>) -> u64 {
+    let mut hash = Mix::default();
+    keys.for_each(|key| {
+        let before = hash.finish();
+        hash.write_u64(key ^ before >> 17);
+    });
+    hash.finish()
+}
+
+impl Cycle {
+    /// Notes a request. Returns the period once it was repeated twice, and each time it is repeated again.
+    pub fn step(&mut self, key: u64, list: ListId, moved: u64) -> Option<Period> {
+        let now = self.steps.len();
+        let next = self.at.map(|at| at + 1);
+        let next = next.filter(|&next| self.steps[next].key == key);
+        self.steps.push(Step {
+            key,
+            list,
+            size: 0,
+            freed: 0,
+            moved,
+            level: self.level,
+        });
+        self.run = if next.is_some() { self.run + 1 } else { 0 };
+        let seen = if now + 1 < CONTEXT {
+            None
+        } else {
+            let last = &self.steps[now + 1 - CONTEXT..];
+            let context = context_of(last.iter().map(|step| step.key));
+            self.seen.insert(context, now)
+        };
+        self.at = next.or(seen);
+        let period = now - self.at?;
+        let repeated = self.run >= 2 * period && self.run.is_multiple_of(period);
+        repeated.then(|| self.period(period))
+    }
+
+    /// Whether too many steps were noted.
+    pub fn is_full(&self) -> bool {
+        self.steps.len() >= MOST_STEPS
+    }
+
+    /// The block for the last request, if that was for `key`: another thread's may have come since. Its list may be another
+    /// than was thought.
+    pub fn born(&mut self, key: u64, addr: usize, size: usize, list: ListId) {
+        let at = self.steps.len().wrapping_sub(1);
+        let last = self.steps.last_mut();
+        if let Some(step) = last.filter(|step| step.key == key && step.size == 0) {
+            (step.size, step.list) = (size, list);
+            self.level += size;
+            self.alive.insert(addr, at);
+        }
+    }
+
+    /// A block was freed.
+    pub fn freed(&mut self, addr: usize) {
+        if let Some(at) = self.alive.remove(&addr) {
+            self.steps[at].freed = self.steps.len();
+            self.level -= self.steps[at].size;
+        }
+    }
+
+    /// The period before the last one, whose blocks all have lived for a period by now.
+    fn period(&self, period: usize) -> Period {
+        let now = self.steps.len();
+        let (first, last) = (now - 2 * period, now - period);
+        let level = |at: usize| self.steps[at].level;
+        let most = (last..now).map(level).max().unwrap_or(0);
+        let least = (last..now).map(level).min().unwrap_or(0);
+        let tenancy = |(at, step): (usize, &Step)| {
+            let stay = step.freed.checked_sub(first + at);
+            Tenancy {
+                key: step.key,
+                list: step.list,
+                size: step.size,
+                stay: stay.filter(|&stay| stay <= period),
+            }
+        };
+        let steps = self.steps[first..last].iter().enumerate();
+        let moved = self.steps[now - 1].moved - self.steps[now - 1 - self.run].moved;
+        Period {
+            tenancies: steps.map(tenancy).collect(),
+            moved,
+            moved_each: moved * period as u64 / self.run as u64,
+            bytes: most - least,
+            change: level(now - 1).abs_diff(level(last - 1)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: ListId = ListId(3);
+
+    /// Requests of a program, of which each block lives for `stay` steps.
+    fn run(cycle: &mut Cycle, keys: &[u64], stay: usize, moved: &mut u64) -> Option<Period> {
+        let mut found = None;
+        for &key in keys {
+            *moved += 1;
+            found = found.or(cycle.step(key, LIST, *moved));
+            let now = cycle.steps.len();
+            cycle.born(key, now * 4096, 4096, LIST);
+            if now > stay {
+                cycle.freed((now - stay) * 4096);
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn a_period_is_found_once_it_was_repeated_twice() {
+        let keys: Vec<u64> = (0..20).map(|at| at % 7 + at / 10).collect();
+        let (mut cycle, mut moved) = (Cycle::default(), 0);
+        assert_eq!(run(&mut cycle, &[99, 98, 97], 5, &mut moved), None);
+        // The first repetition is known as one after some steps.
+        for _ in 0..3 {
+            assert_eq!(run(&mut cycle, &keys, 5, &mut moved), None);
+        }
+        let found = run(&mut cycle, &keys, 5, &mut moved).expect("repeated");
+        assert_eq!((found.moved, found.moved_each), (40, 20));
+        let first = keys.iter().position(|&key| key == found.tenancies[0].key);
+        assert!(first.is_some());
+        assert_eq!(found.tenancies.len(), keys.len());
+        // Its beginning is the next request: the last one of the third run came 15 steps after a context was known.
+        let mut expected = keys.clone();
+        expected.rotate_left(CONTEXT);
+        let named: Vec<u64> = found.tenancies.iter().map(|it| it.key).collect();
+        assert_eq!(named, expected);
+        let whole = Tenancy {
+            key: found.tenancies[0].key,
+            list: LIST,
+            size: 4096,
+            // It was there while five others came.
+            stay: Some(6),
+        };
+        assert_eq!(found.tenancies[0], whole);
+    }
+
+    #[test]
+    fn what_outlives_a_period_is_told_apart() {
+        let keys: Vec<u64> = (0..20).collect();
+        let (mut cycle, mut moved) = (Cycle::default(), 0);
+        let found = (0..5).find_map(|_| run(&mut cycle, &keys, 20, &mut moved));
+        let found = found.expect("repeated");
+        assert!(found.tenancies.iter().all(|it| it.stay.is_none()));
+    }
+
+    #[test]
+    fn a_request_that_differs_begins_it_anew() {
+        let keys: Vec<u64> = (0..20).collect();
+        let (mut cycle, mut moved) = (Cycle::default(), 0);
+        for round in 0..20 {
+            assert_eq!(run(&mut cycle, &keys, 5, &mut moved), None, "{round}");
+            if round % 2 == 1 {
+                assert_eq!(run(&mut cycle, &[1000 + round], 5, &mut moved), None);
+            }
+        }
+    }
+}

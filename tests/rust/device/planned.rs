@@ -1,0 +1,195 @@
+//! Programs that repeat themselves while memory moves for them: in the end none moves any more.
+
+use npualloc::config::SkippedRungs;
+
+use crate::*;
+
+/// Sizes in which no two steps of a period are alike, MiB.
+const SIZES: [usize; 24] = [
+    37, 5, 61, 12, 90, 23, 44, 8, 71, 19, 33, 54, 15, 82, 27, 48, 10, 66, 31, 6, 58, 21, 40, 13,
+];
+/// Blocks that are alive at once.
+const ALIVE: usize = 9;
+
+/// A device on which a program runs.
+struct Runs {
+    driver: Arc<FakeDriver>,
+    device: DeviceAllocator,
+    alive: Vec<(usize, bool)>,
+    /// The second stream uses every third block; its work never ends by itself.
+    uses: bool,
+}
+
+impl Runs {
+    fn new(capacity: usize, settings: &str, skipped: Option<&str>) -> Self {
+        let driver = Arc::new(FakeDriver::new(capacity));
+        let mut settings = Settings::parse(settings).expect("valid");
+        settings.default_engine = DefaultEngine::Probe;
+        settings.skipped_rungs =
+            SkippedRungs::from_environment(|_| skipped.map(str::to_owned)).expect("known");
+        let device =
+            DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
+        Self {
+            driver,
+            device,
+            alive: Vec::new(),
+            uses: false,
+        }
+    }
+
+    /// A block of `size` MiB; the `at`-th of those alive is freed when there are enough.
+    fn step(&mut self, size: usize, at: usize) {
+        let addr = self.device.allocate(size * MIB, S0).expect("fits");
+        let used = self.uses && at.is_multiple_of(3);
+        if used {
+            self.driver.submit(SIDE);
+            assert!(self.device.record_stream(addr, SIDE));
+        }
+        self.alive.push((addr, used));
+        if self.alive.len() > ALIVE {
+            let (addr, _) = self.alive.remove(at * 5 % ALIVE);
+            assert!(self.device.deallocate(addr));
+        }
+    }
+
+    fn period(&mut self) {
+        for (at, size) in SIZES.into_iter().enumerate() {
+            self.step(size, at);
+        }
+        while let Some((addr, _)) = self.alive.pop() {
+            assert!(self.device.deallocate(addr));
+        }
+        if self.uses {
+            self.driver.finish(SIDE);
+        }
+        self.device.check_consistency().expect("consistent");
+    }
+
+    /// Driver calls that map or unmap in each of so many periods.
+    fn calls(&mut self, periods: usize) -> Vec<u64> {
+        let driver = self.driver.clone();
+        let calls = || driver.calls("map") + driver.calls("unmap");
+        (0..periods)
+            .map(|_| {
+                let before = calls();
+                self.period();
+                calls() - before
+            })
+            .collect()
+    }
+
+    fn planned(&self) -> u64 {
+        self.device.ladder().blocks_planned
+    }
+}
+
+/// The most that a period has alive, bytes in whole pages of 4 MiB.
+fn most_alive() -> usize {
+    let mut alive: Vec<usize> = Vec::new();
+    let mut most = 0;
+    for (at, size) in SIZES.into_iter().enumerate() {
+        alive.push(size * MIB + 512);
+        most = most.max(alive.iter().sum());
+        if alive.len() > ALIVE {
+            alive.remove(at * 5 % ALIVE);
+        }
+    }
+    most.next_multiple_of(4 * MIB)
+}
+
+#[test]
+fn a_full_device_maps_nothing_any_more_once_a_program_has_repeated_itself() {
+    for (settings, aliases) in [("expandable_segments:True", true), ("", true), ("", false)] {
+        let capacity = most_alive() + 44 * MIB;
+        let mut runs = Runs::new(capacity, settings, None);
+        if !aliases {
+            runs.driver.refuse_aliasing();
+        }
+        let calls = runs.calls(30);
+        assert!(calls[2] > 0, "{settings} {aliases}: {calls:?}");
+        assert_eq!(calls[20..], [0; 10], "{settings} {aliases}: {calls:?}");
+        assert!(runs.planned() > 10 * SIZES.len() as u64);
+        let mut without = Runs::new(capacity, settings, Some("planned_blocks"));
+        if !aliases {
+            without.driver.refuse_aliasing();
+        }
+        let calls = without.calls(30);
+        assert!(calls[20..].iter().sum::<u64>() > 0, "{calls:?}");
+        assert_eq!(without.planned(), 0);
+    }
+}
+
+#[test]
+fn blocks_that_other_streams_use_are_waited_for_on_the_device() {
+    let capacity = most_alive() + 44 * MIB;
+    let mut runs = Runs::new(capacity, "expandable_segments:True", None);
+    runs.calls(20);
+    let planned = runs.planned();
+    assert!(planned > 0);
+    runs.uses = true;
+    let waits = runs.driver.calls("event_synchronize");
+    runs.calls(3);
+    assert!(runs.planned() > planned);
+    assert!(runs.device.ladder().stream_waits > 0);
+    assert_eq!(runs.driver.calls("event_synchronize"), waits);
+    assert_eq!(runs.driver.calls("synchronize_device"), 0);
+}
+
+#[test]
+fn after_something_else_the_plan_holds_again() {
+    let capacity = most_alive() + 44 * MIB;
+    let mut runs = Runs::new(capacity, "expandable_segments:True", None);
+    runs.calls(20);
+    for size in [3, 7, 11, 17, 3, 9] {
+        runs.step(size, 1);
+    }
+    while let Some((addr, _)) = runs.alive.pop() {
+        assert!(runs.device.deallocate(addr));
+    }
+    let before = runs.planned();
+    let calls = runs.calls(3);
+    assert_eq!(calls[2], 0, "{calls:?}");
+    let planned = runs.planned() - before;
+    assert!(planned >= 2 * SIZES.len() as u64, "{planned}");
+}
+
+#[test]
+fn a_program_that_becomes_another_one_is_planned_anew() {
+    let capacity = most_alive() + 44 * MIB;
+    let mut runs = Runs::new(capacity, "expandable_segments:True", None);
+    runs.calls(20);
+    let before = runs.planned();
+    // The same sizes in another order.
+    let other = |runs: &mut Runs| {
+        for (at, size) in SIZES.into_iter().rev().enumerate() {
+            runs.step(size, at);
+        }
+        while let Some((addr, _)) = runs.alive.pop() {
+            assert!(runs.device.deallocate(addr));
+        }
+        runs.device.check_consistency().expect("consistent");
+    };
+    for _ in 0..3 {
+        other(&mut runs);
+    }
+    assert_eq!(runs.planned(), before);
+    for _ in 0..200 {
+        other(&mut runs);
+    }
+    runs.calls(1);
+}
+
+#[test]
+fn an_emptied_cache_ends_the_plan() {
+    let capacity = most_alive() + 44 * MIB;
+    let mut runs = Runs::new(capacity, "expandable_segments:True", None);
+    runs.calls(20);
+    runs.device
+        .empty_cache(MempoolId::DEFAULT)
+        .expect("nothing fails");
+    runs.device.check_consistency().expect("consistent");
+    assert_eq!(runs.driver.held_virtual(0), (0, 0));
+    let before = runs.planned();
+    runs.calls(2);
+    assert_eq!(runs.planned(), before);
+}
