@@ -134,6 +134,9 @@ impl Round {
                 device.share_eagerly();
             });
         }
+        if random.below(4) == 0 {
+            registry.devices().for_each(|device| device.plan_eagerly());
+        }
         let target = LIVE[random.below(LIVE.len())];
         // One round in eight wants more memory than there is, again and again.
         let much = usize::from(random.below(8) == 0);

@@ -14,7 +14,7 @@ const ALIVE: usize = 9;
 /// A device on which a program runs.
 struct Runs {
     driver: Arc<FakeDriver>,
-    device: DeviceAllocator,
+    device: Arc<DeviceAllocator>,
     alive: Vec<(usize, bool)>,
     /// The second stream uses every third block; its work never ends by itself.
     uses: bool,
@@ -31,7 +31,7 @@ impl Runs {
             DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
         Self {
             driver,
-            device,
+            device: Arc::new(device),
             alive: Vec::new(),
             uses: false,
         }
@@ -177,6 +177,42 @@ fn a_program_that_becomes_another_one_is_planned_anew() {
         other(&mut runs);
     }
     runs.calls(1);
+}
+
+#[test]
+fn another_thread_may_do_anything_while_a_place_gets_memory() {
+    type Act = fn(&DeviceAllocator);
+    let acts: [Act; 3] = [
+        |device| {
+            let addr = device.allocate(40 * MIB, S0).expect("fits");
+            assert!(device.deallocate(addr));
+        },
+        |device| device.empty_cache(MempoolId::DEFAULT).expect("works"),
+        |device| {
+            let settings = Settings::parse("expandable_segments:False").expect("valid");
+            device.apply_settings(settings);
+        },
+    ];
+    for (number, act) in acts.into_iter().enumerate() {
+        let mut runs = Runs::new(2 * most_alive(), "expandable_segments:True", None);
+        runs.device.plan_eagerly();
+        let mut acted = 0;
+        for period in 0..8 {
+            for (at, size) in SIZES.into_iter().enumerate() {
+                let device = runs.device.clone();
+                let planned = runs.planned();
+                runs.driver.meanwhile("map", move || act(&device));
+                runs.step(size, at);
+                acted += u64::from(period > 3 && runs.planned() > planned);
+                runs.device.check_consistency().expect("consistent");
+            }
+            while let Some((addr, _)) = runs.alive.pop() {
+                assert!(runs.device.deallocate(addr));
+            }
+        }
+        // The others end what was planned.
+        assert!(acted > 0 || number > 0);
+    }
 }
 
 #[test]
