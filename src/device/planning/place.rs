@@ -99,6 +99,7 @@ impl State {
         request: &Request,
         context: &Option<Arc<Context>>,
     ) -> usize {
+        debug_assert!(!request.guest || self.fences.is_over_for(request.stream, self.last_use(id)));
         let list = self.arena[id].list;
         self.lists[list].free.remove(&mut self.arena, id);
         let offset = addr - self.arena[id].addr;

@@ -136,6 +136,34 @@ fn blocks_that_other_streams_use_are_waited_for_on_the_device() {
 }
 
 #[test]
+fn a_stream_waits_for_the_one_that_used_its_place_before() {
+    let driver = Arc::new(FakeDriver::new(2 * most_alive()));
+    let settings = Settings::parse("expandable_segments:True").expect("valid");
+    let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
+    device.share_eagerly();
+    device.plan_eagerly();
+    let mut alive = Vec::new();
+    for _ in 0..8 {
+        for (at, size) in SIZES.into_iter().enumerate() {
+            let stream = [S1, S2][at % 2];
+            alive.push(device.allocate(size * MIB, stream).expect("fits"));
+            driver.submit(token(stream.0 as i64));
+            if alive.len() > ALIVE {
+                assert!(device.deallocate(alive.remove(0)));
+            }
+        }
+        for addr in alive.drain(..) {
+            assert!(device.deallocate(addr));
+        }
+        device.check_consistency().expect("consistent");
+    }
+    let ladder = device.ladder();
+    assert!(ladder.blocks_planned > 3 * SIZES.len() as u64);
+    assert!(ladder.stream_waits > 0);
+    assert_eq!(driver.calls("synchronize_device"), 0);
+}
+
+#[test]
 fn after_something_else_the_plan_holds_again() {
     let capacity = most_alive() + 44 * MIB;
     let mut runs = Runs::new(capacity, "expandable_segments:True", None);
