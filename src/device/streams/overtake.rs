@@ -172,6 +172,24 @@ mod tests {
     }
 
     #[test]
+    fn an_event_from_before_the_wait_tells_nothing_of_the_block() {
+        let (driver, device, blocks) = two_wait();
+        let mut state = device.state.lock();
+        let home = StreamKey(1);
+        device.record_fence(&mut state, home).expect("recorded");
+        assert!(device.order_pending(&mut state, blocks[0]));
+        device.poll_fences(&mut state);
+        let used = state.last_use(blocks[0]);
+        assert_eq!(used.stream, home);
+        assert!(!state.fences.passed(used), "the other stream uses it still");
+        device.record_fence(&mut state, home).expect("recorded");
+        driver.finish(OTHER);
+        driver.finish(StreamToken { id: 1, ..OTHER });
+        device.poll_fences(&mut state);
+        assert!(state.fences.passed(used));
+    }
+
+    #[test]
     fn a_failed_wait_changes_nothing() {
         let (driver, device, blocks) = two_wait();
         let mut state = device.state.lock();
