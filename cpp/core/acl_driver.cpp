@@ -199,6 +199,8 @@ DriverTable AclDriver::table() const noexcept {
   table.event_create = &event_create_fn;
   table.event_destroy = &event_destroy_fn;
   table.event_record = &event_record_fn;
+  // All events are such that streams can wait for.
+  table.event_record_for_streams = &event_record_fn;
   table.event_record_fence = &event_record_fence_fn;
   if (api_->stream_wait_event != nullptr) table.stream_wait = &stream_wait_fn;
   table.event_query = &event_query_fn;

@@ -6,7 +6,7 @@
 
 namespace npualloc {
 
-static_assert(sizeof(DriverTable) == 31 * sizeof(void*));
+static_assert(sizeof(DriverTable) == 32 * sizeof(void*));
 static_assert(sizeof(StreamToken) == 16);
 static_assert(std::is_trivially_copyable_v<DriverTable>);
 static_assert(std::is_trivially_copyable_v<StreamToken>);

@@ -96,6 +96,14 @@ impl Driver for WatchedDriver {
         self.inner.event_record(event, stream)
     }
 
+    fn event_record_for_streams(
+        &self,
+        event: EventHandle,
+        stream: StreamToken,
+    ) -> DriverResult<()> {
+        self.inner.event_record_for_streams(event, stream)
+    }
+
     fn event_record_fence(
         &self,
         device: DeviceId,

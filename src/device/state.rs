@@ -1,7 +1,6 @@
 //! The bookkeeping of one device: pure, called under the device lock. The transitions of blocks are in
 //! `transitions`, those of segments in `segments`.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::block::{AddrMap, BlockArena, BlockState, Lookups, QuickLists, Returns};
@@ -110,8 +109,6 @@ pub(super) struct State {
     pub traffic: Traffic,
     /// Graph captures under way.
     pub captures: u32,
-    /// Events that streams were made to wait for, and no block waits for.
-    pub events_waited_for: VecDeque<EventHandle>,
     /// Events not in use.
     pub idle_events: Vec<EventHandle>,
     pub stats: Counters,
@@ -239,7 +236,6 @@ impl State {
             deferred_bytes: 0,
             traffic: Traffic::default(),
             captures: 0,
-            events_waited_for: VecDeque::new(),
             idle_events: Vec::new(),
             stats: Counters::default(),
             ladder: Ladder::default(),

@@ -98,6 +98,9 @@ pub trait Driver: Send + Sync {
     fn event_destroy(&self, event: EventHandle) -> DriverResult<()>;
     /// Records the event behind everything submitted to the stream so far.
     fn event_record(&self, event: EventHandle, stream: StreamToken) -> DriverResult<()>;
+    /// The same with an event that streams may be made to wait for. Fails as unsupported where there are none.
+    fn event_record_for_streams(&self, event: EventHandle, stream: StreamToken)
+    -> DriverResult<()>;
     /// Records the event behind everything submitted so far to a stream named as in an allocation. Fails
     /// as unsupported where the stream can't be found by that name.
     fn event_record_fence(
@@ -109,7 +112,7 @@ pub trait Driver: Send + Sync {
     /// Whether streams can wait for each other: see [`Self::stream_wait`].
     fn orders_streams(&self) -> bool;
     /// Makes work submitted to a stream from now on wait, on the device, for the last record of an event that
-    /// [`Self::event_record_fence`] recorded. Fails as unsupported where the stream can't be found.
+    /// [`Self::event_record_fence`] or [`Self::event_record_for_streams`] recorded. Fails as unsupported where the stream can't be found.
     fn stream_wait(
         &self,
         device: DeviceId,

@@ -12,6 +12,8 @@ pub struct PendingUse {
     pub event: EventHandle,
     /// The waiting block.
     pub block: BlockId,
+    /// Streams can be made to wait for it.
+    pub for_streams: bool,
     /// Of the blocks that share the event, this comes last in the queue: after it nobody needs the event.
     pub last: bool,
 }
@@ -36,11 +38,12 @@ impl PendingEvents {
         self.len == 0
     }
 
-    /// Adds blocks that wait for the same event, which was recorded after all others on its stream.
+    /// Adds blocks that wait for the same event, which was recorded after all others on its stream, and whether streams can
+    /// wait for it.
     pub fn push_all(
         &mut self,
         stream: StreamToken,
-        event: EventHandle,
+        (event, for_streams): (EventHandle, bool),
         blocks: &[(StreamToken, BlockId)],
     ) {
         for (at, (_, block)) in blocks.iter().enumerate() {
@@ -50,6 +53,7 @@ impl PendingEvents {
                 PendingUse {
                     event,
                     block: *block,
+                    for_streams,
                     last,
                 },
             );
@@ -156,7 +160,7 @@ mod tests {
         let mut pending = PendingEvents::default();
         for (event, blocks) in [(1, vec![10]), (2, vec![20, 21, 22]), (3, vec![30])] {
             let blocks: Vec<_> = blocks.into_iter().map(|id| (STREAM, BlockId(id))).collect();
-            pending.push_all(STREAM, EventHandle(event), &blocks);
+            pending.push_all(STREAM, (EventHandle(event), false), &blocks);
         }
         let all: Vec<_> = pending.iter().collect();
         let taken = pending.take_through(STREAM, BlockId(21));

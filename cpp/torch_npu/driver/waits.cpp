@@ -69,6 +69,14 @@ std::int32_t event_record_fn(void*, std::uintptr_t event, StreamToken stream) {
   });
 }
 
+std::int32_t event_record_for_streams_fn(void*, std::uintptr_t event, StreamToken stream) {
+  return while_up([&] {
+    const ContextScope scope(stream.device);
+    event_of(event).as_fence().record(stream_of(stream));
+    return acl::kSuccess;
+  });
+}
+
 // `kUnsupported` where torch_npu refuses the call's stream as one that it did not make.
 template <typename Call>
 std::int32_t on_named(Call call) {
@@ -156,6 +164,7 @@ void add_wait_functions(DriverTable& table) {
   table.event_create = &event_create_fn;
   table.event_destroy = &event_destroy_fn;
   table.event_record = &event_record_fn;
+  table.event_record_for_streams = &event_record_for_streams_fn;
   table.event_record_fence = &event_record_fence_fn;
   if (api().stream_wait_event != nullptr) table.stream_wait = &stream_wait_fn;
   table.event_query = &event_query_fn;

@@ -15,6 +15,9 @@ use npualloc::driver::{
 use npualloc::ids::{DeviceId, MempoolId, StreamKey};
 use parking_lot::Mutex;
 
+/// Flags of an event that streams can wait for (`ACL_EVENT_SYNC`).
+const EVENT_SYNC: u32 = 1;
+
 const DEVICE: u32 = 0;
 
 /// A simulated device. Thread-safe.
@@ -81,7 +84,7 @@ impl SimDevice {
     pub fn mark(&self, stream: u32) -> u64 {
         let mut sim = self.sim.lock();
         let stream = self.streams[stream as usize];
-        let event = sim.add_event(DEVICE, 0, true).unwrap_or(0);
+        let event = sim.add_event(DEVICE, EVENT_SYNC, true).unwrap_or(0);
         let _ = sim.record(event, stream);
         event
     }
@@ -169,7 +172,7 @@ impl Driver for SimDevice {
 
     fn event_create(&self, _: DeviceId) -> DriverResult<EventHandle> {
         self.call("event_create", CallKind::CreateEvent, 0, |sim| {
-            sim.add_event(DEVICE, 0, true)
+            sim.add_event(DEVICE, EVENT_SYNC, true)
         })
         .map(|event| EventHandle(event as usize))
     }
@@ -185,6 +188,14 @@ impl Driver for SimDevice {
         self.call("event_record", CallKind::RecordEvent, 0, |sim| {
             sim.record(event.0 as u64, stream)
         })
+    }
+
+    fn event_record_for_streams(
+        &self,
+        event: EventHandle,
+        stream: StreamToken,
+    ) -> DriverResult<()> {
+        self.event_record(event, stream)
     }
 
     fn event_record_fence(

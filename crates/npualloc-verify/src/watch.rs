@@ -220,6 +220,15 @@ impl Driver for Watched {
         self.inner.event_record(event, stream)
     }
 
+    fn event_record_for_streams(
+        &self,
+        event: EventHandle,
+        stream: StreamToken,
+    ) -> DriverResult<()> {
+        self.waiting("event_record");
+        self.inner.event_record_for_streams(event, stream)
+    }
+
     fn event_record_fence(
         &self,
         device: DeviceId,

@@ -244,9 +244,7 @@ impl State {
             let next = uses.get(at + 1);
             let shared = next.is_some_and(|next| next.0 == *stream && next.1.event == this.event);
             ensure!(
-                this.last != shared
-                    && !self.idle_events.contains(&this.event)
-                    && !self.events_waited_for.contains(&this.event),
+                this.last != shared && !self.idle_events.contains(&this.event),
                 "event {:?} of block {:?} is given back too early, or never",
                 this.event,
                 this.block

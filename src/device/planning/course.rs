@@ -99,6 +99,11 @@ impl Planning {
         !matches!(self.course, Course::Off)
     }
 
+    /// Whether blocks lie where a plan has them.
+    pub fn is_followed(&self) -> bool {
+        matches!(self.course, Course::Following(_)) || self.eager
+    }
+
     /// Whether what becomes of all blocks is to be told of, too.
     #[inline]
     pub fn is_noting(&self) -> bool {

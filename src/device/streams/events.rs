@@ -2,7 +2,7 @@
 
 use crate::device::DeviceAllocator;
 use crate::device::state::{Request, State};
-use crate::driver::{DriverResult, EventHandle, StreamToken};
+use crate::driver::{DriverError, DriverResult, EventHandle, StreamToken, UNSUPPORTED_CODE};
 use crate::error::Result;
 use crate::ids::{BlockId, PoolId};
 use crate::stream::{PendingUse, Use};
@@ -162,12 +162,14 @@ impl DeviceAllocator {
             state.detached -= group.len();
             if state.resets != resets {
                 // Given up while the event was recorded, as all others are that were.
-                state.idle_events.extend(recorded.ok());
+                state
+                    .idle_events
+                    .extend(recorded.ok().map(|(event, _)| event));
                 group.iter().for_each(|(_, id)| state.use_done(*id));
                 continue;
             }
             match recorded {
-                Ok(event) => state.pending.push_all(stream, event, group),
+                Ok(recorded) => state.pending.push_all(stream, recorded, group),
                 // Nothing is lost: the blocks stay out of use until the device has been synchronised.
                 Err(_) => {
                     let tick = state.tick;
@@ -185,20 +187,25 @@ impl DeviceAllocator {
         used.captured || self.driver.is_stream_capturing(used.stream)
     }
 
-    /// Records an event on a stream, with the lock released.
+    /// Records an event on a stream, with the lock released. Whether streams can wait for it: where a plan may need that.
     fn record_event(
         &self,
         state: &mut MutexGuard<'_, State>,
         stream: StreamToken,
-    ) -> DriverResult<EventHandle> {
+    ) -> DriverResult<(EventHandle, bool)> {
         let event = state.idle_events.pop();
+        let planned = state.planning.is_followed() && self.driver.orders_streams();
         MutexGuard::unlocked(state, || {
             let event = match event {
                 Some(event) => event,
                 None => self.driver.event_create(self.id)?,
             };
-            match self.driver.event_record(event, stream) {
-                Ok(()) => Ok(event),
+            let unsupported = |error: &DriverError| error.code == UNSUPPORTED_CODE;
+            let waited_for = planned.then(|| self.driver.event_record_for_streams(event, stream));
+            let waited_for = waited_for.filter(|it| !it.as_ref().is_err_and(unsupported));
+            let for_streams = waited_for.is_some();
+            match waited_for.unwrap_or_else(|| self.driver.event_record(event, stream)) {
+                Ok(()) => Ok((event, for_streams)),
                 Err(error) => {
                     // An event that can't be recorded may be broken: don't use it again.
                     let _ = self.driver.event_destroy(event);
@@ -329,10 +336,7 @@ impl DeviceAllocator {
         state.deferred_bytes = 0;
         // How far streams have come is asked anew: another device may be the one that is reset.
         let fences = state.fences.take_outstanding();
-        let waited_for = std::mem::take(&mut state.events_waited_for);
-        state
-            .idle_events
-            .extend(fences.into_iter().chain(waited_for));
+        state.idle_events.extend(fences);
         self.unlock(state);
     }
 }

@@ -20,7 +20,7 @@ impl DeviceAllocator {
             return false;
         }
         let of_block = state.pending.iter().find(|(_, it)| it.block == id);
-        let Some((stream, _)) = of_block else {
+        let Some((stream, _)) = of_block.filter(|(_, it)| it.for_streams) else {
             return false;
         };
         let taken = state.pending.take_through(stream, id);
@@ -43,21 +43,8 @@ impl DeviceAllocator {
             return false;
         }
         state.ladder.stream_waits += 1;
-        self.reuse_events_waited_for(state);
         state.end_for(waiter, stream, event, taken);
         true
-    }
-
-    /// Events that streams were made to wait for and that have completed can be recorded again.
-    fn reuse_events_waited_for(&self, state: &mut State) {
-        while let Some(&event) = state.events_waited_for.front()
-            && !self.in_capture(state)
-            && matches!(self.driver.event_query(event), Ok(true))
-        {
-            state
-                .idle_events
-                .extend(state.events_waited_for.pop_front());
-        }
     }
 }
 
@@ -72,18 +59,15 @@ impl State {
         taken: Vec<PendingUse>,
     ) {
         let ends = |it: &PendingUse| it.event == event && self.stream_of(it.block) == waiter;
-        let (ended, mut left): (Vec<_>, Vec<_>) = taken.into_iter().partition(ends);
-        match left.iter_mut().rfind(|it| it.event == event) {
-            Some(last) => last.last = true,
-            // Recorded again before it has completed it would hold the stream up for something else.
-            None => self.events_waited_for.push_back(event),
+        let (mut ended, mut left): (Vec<_>, Vec<_>) = taken.into_iter().partition(ends);
+        if let Some(last) = left.iter_mut().rfind(|it| it.event == event) {
+            last.last = true;
+            ended.iter_mut().for_each(|it| it.last = false);
         }
         self.pending.put_back(stream, left);
         // That stream's events that were recorded before it waited tell nothing of the blocks.
         self.tick += 1;
-        for it in ended {
-            self.event_done(PendingUse { last: false, ..it });
-        }
+        ended.into_iter().for_each(|it| self.event_done(it));
     }
 }
 
@@ -105,7 +89,7 @@ mod tests {
     };
 
     /// Two blocks of different streams that wait for the same event of a third.
-    fn two_wait() -> (Arc<FakeDriver>, DeviceAllocator, [BlockId; 2]) {
+    fn two_wait(for_streams: bool) -> (Arc<FakeDriver>, DeviceAllocator, [BlockId; 2]) {
         let driver = Arc::new(FakeDriver::new(1 << 30));
         let settings = Settings::parse("expandable_segments:True").expect("valid");
         let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32);
@@ -120,6 +104,9 @@ mod tests {
         let state = device.state.lock();
         let blocks = addrs.map(|addr| state.live.get(addr, &state.arena).expect("live"));
         drop(state);
+        if for_streams {
+            device.plan_eagerly();
+        }
         assert!(addrs.iter().all(|&addr| device.deallocate(addr)));
         let mut state = device.state.lock();
         device.reap_events(&mut state);
@@ -132,7 +119,7 @@ mod tests {
     #[test]
     fn only_what_is_free_for_the_stream_that_waits_is_handed_on() {
         for at in [0, 1] {
-            let (driver, device, blocks) = two_wait();
+            let (driver, device, blocks) = two_wait(true);
             let mut state = device.state.lock();
             assert!(device.order_pending(&mut state, blocks[at]));
             assert_eq!(driver.calls("stream_wait"), 1);
@@ -143,7 +130,6 @@ mod tests {
                 .collect();
             assert_eq!(left, [(blocks[1 - at], true)]);
             assert_eq!(state.arena[blocks[1 - at]].state, BlockState::Pending);
-            assert!(state.events_waited_for.is_empty());
             drop(state);
             device.check_consistency().expect("consistent");
             driver.finish(OTHER);
@@ -154,26 +140,28 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_was_waited_for_is_not_recorded_again_before_it_has_completed() {
-        let (driver, device, blocks) = two_wait();
+    fn an_event_is_given_back_once_nobody_waits_for_it() {
+        let (_, device, blocks) = two_wait(true);
         let mut state = device.state.lock();
-        for id in blocks {
+        for (id, idle) in blocks.into_iter().zip([0, 1]) {
             assert!(device.order_pending(&mut state, id));
+            assert_eq!(state.idle_events.len(), idle);
         }
-        assert_eq!((state.pending.len(), state.events_waited_for.len()), (0, 1));
-        device.reuse_events_waited_for(&mut state);
-        assert!(state.idle_events.is_empty());
-        driver.finish(OTHER);
-        device.reuse_events_waited_for(&mut state);
-        assert_eq!(
-            (state.events_waited_for.len(), state.idle_events.len()),
-            (0, 1)
-        );
+        assert!(state.pending.is_empty());
+    }
+
+    #[test]
+    fn streams_wait_for_no_event_that_is_none_of_theirs() {
+        let (driver, device, blocks) = two_wait(false);
+        let mut state = device.state.lock();
+        assert!(!device.order_pending(&mut state, blocks[0]));
+        assert_eq!(driver.calls("stream_wait"), 0);
+        assert_eq!(state.pending.len(), 2);
     }
 
     #[test]
     fn an_event_from_before_the_wait_tells_nothing_of_the_block() {
-        let (driver, device, blocks) = two_wait();
+        let (driver, device, blocks) = two_wait(true);
         let mut state = device.state.lock();
         let home = StreamKey(1);
         device.record_fence(&mut state, home).expect("recorded");
@@ -191,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_failed_wait_changes_nothing() {
-        let (driver, device, blocks) = two_wait();
+        let (driver, device, blocks) = two_wait(true);
         let mut state = device.state.lock();
         let before: Vec<_> = state.pending.iter().collect();
         driver.fail_call(0, 500_000);
@@ -206,7 +194,7 @@ mod tests {
 
     #[test]
     fn nothing_is_waited_for_in_vain() {
-        let (_, device, blocks) = two_wait();
+        let (_, device, blocks) = two_wait(true);
         let mut state = device.state.lock();
         assert!(device.order_pending(&mut state, blocks[0]));
         assert!(!device.order_pending(&mut state, blocks[0]), "it is free");

@@ -34,7 +34,9 @@ fn take_back_what_is_in_use(settings: &str, aliasing: bool) {
     // Has what `idle` had, after a wait for its stream.
     allocate(120, THIRD);
     let event = driver.event_create(DeviceId(0)).expect("made");
-    driver.event_record(event, token(OTHER)).expect("recorded");
+    driver
+        .event_record_for_streams(event, token(OTHER))
+        .expect("recorded");
     driver.stream_wait(DeviceId(0), HOME, event).expect("waits");
     assert!(device.erase_stream_of(handle, token(OTHER)));
     let got = allocate(64, THIRD);

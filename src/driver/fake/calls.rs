@@ -1,5 +1,6 @@
 //! What the driver without a device does when it is called.
 
+use super::virtual_memory::INVALID_CODE;
 use super::{FakeDriver, Wait};
 use crate::driver::{
     Contents, Driver, DriverError, DriverResult, EventHandle, MemoryInfo, OUT_OF_MEMORY_CODE,
@@ -76,10 +77,21 @@ impl Driver for FakeDriver {
         let mut inner = self.enter("event_record")?;
         let position = inner.submitted.get(&stream).copied().unwrap_or(0);
         inner.events.insert(event.0, Some((stream, position)));
+        inner.for_streams.remove(&event.0);
         if let Some(afterwards) = inner.afterwards.take() {
             drop(inner);
             (afterwards.happens)();
         }
+        Ok(())
+    }
+
+    fn event_record_for_streams(
+        &self,
+        event: EventHandle,
+        stream: StreamToken,
+    ) -> DriverResult<()> {
+        self.event_record(event, stream)?;
+        self.inner.lock().for_streams.insert(event.0);
         Ok(())
     }
 
@@ -92,7 +104,7 @@ impl Driver for FakeDriver {
         let inner = self.inner.lock();
         let token = inner.token("event_record_fence", device, stream)?;
         drop(inner);
-        self.event_record(event, token)
+        self.event_record_for_streams(event, token)
     }
 
     fn orders_streams(&self) -> bool {
@@ -107,6 +119,12 @@ impl Driver for FakeDriver {
     ) -> DriverResult<()> {
         let mut inner = self.enter("stream_wait")?;
         let stream = inner.token("stream_wait", device, stream)?;
+        if !inner.for_streams.contains(&event.0) {
+            return Err(DriverError {
+                call: "stream_wait",
+                code: INVALID_CODE,
+            });
+        }
         if let Some(Some((on, until))) = inner.events.get(&event.0).copied() {
             let submitted = inner.submitted.entry(stream).or_default();
             *submitted += 1;

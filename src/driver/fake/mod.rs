@@ -9,7 +9,7 @@ mod virtual_memory;
 
 pub use inspect::Span;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -70,6 +70,8 @@ struct Inner {
     completed: HashMap<StreamToken, u64>,
     /// What each event waits for.
     events: HashMap<usize, Option<(StreamToken, u64)>>,
+    /// Events whose last record streams may wait for.
+    for_streams: HashSet<usize>,
     /// Waits of streams that may not be over: which of the work submitted to a stream it is, and what it waits for.
     waits: Vec<Wait>,
     waits_refused: bool,

@@ -7,7 +7,7 @@ use crate::ids::DeviceId;
 /// What the runtime answers when its window of addresses is used up.
 const REFUSED_CODE: i32 = 507_899;
 /// What the runtime answers to arguments that make no sense.
-const INVALID_CODE: i32 = 107_000;
+pub(super) const INVALID_CODE: i32 = 107_000;
 
 fn invalid<T>(call: &'static str) -> DriverResult<T> {
     Err(DriverError {

@@ -124,6 +124,14 @@ impl Driver for ForeignDriver {
         call!(self.event_record(event.0, stream))
     }
 
+    fn event_record_for_streams(
+        &self,
+        event: EventHandle,
+        stream: StreamToken,
+    ) -> DriverResult<()> {
+        optional_call!(self.event_record_for_streams(event.0, stream))
+    }
+
     fn event_record_fence(
         &self,
         device: DeviceId,

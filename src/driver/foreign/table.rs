@@ -42,10 +42,11 @@ pub struct DriverTable {
     pub stack: Option<unsafe extern "C" fn(User, *mut u8, usize) -> usize>,
     pub log_wanted: Option<unsafe extern "C" fn(User, i32) -> i32>,
     pub log: Option<unsafe extern "C" fn(User, i32, *const u8, usize)>,
+    pub event_record_for_streams: Option<unsafe extern "C" fn(User, usize, StreamToken) -> i32>,
 }
 
 // The C++ header asserts the same numbers.
-const _: () = assert!(size_of::<DriverTable>() == 31 * size_of::<usize>());
+const _: () = assert!(size_of::<DriverTable>() == 32 * size_of::<usize>());
 const _: () = assert!(size_of::<StreamToken>() == 16);
 
 // SAFETY: same layout as the C++ struct, trivially copyable on both sides.

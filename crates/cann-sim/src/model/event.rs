@@ -81,6 +81,11 @@ impl Event {
         }
     }
 
+    /// True if a stream can wait for it. Flags of 0xE ("default") say so, too.
+    pub fn orders(&self) -> bool {
+        self.flags & (ACL_EVENT_SYNC | ACL_EVENT_EXTERNAL) != 0 || self.flags == 0xE
+    }
+
     /// True if it keeps times. Flags of 0xE ("default") do as well.
     pub fn timed(&self) -> bool {
         self.flags & ACL_EVENT_TIME_LINE != 0

@@ -157,7 +157,7 @@ fn the_hosts_steps_do_not_move_work_that_waited() {
         let mut sim = machine();
         let [writer, waiter, third] = [(); 3].map(|()| sim.add_stream(0));
         let flag = sim.malloc(0, 64, Policy::NormalOnly).unwrap();
-        let [first, second] = [(); 2].map(|()| sim.add_event(0, 8, true).unwrap());
+        let [first, second] = [(); 2].map(|()| sim.add_event(0, 9, true).unwrap());
         sim.wait_value(waiter, flag, 1, ACL_STREAM_WAIT_VALUE_EQ)
             .unwrap();
         sim.submit(waiter, task(10_000)).unwrap();
@@ -316,6 +316,30 @@ fn a_wait_for_nobody_times_out() {
         .unwrap();
     let result = sim.sync_stream(stream, CallKind::SyncStream);
     assert_eq!(code(result), ACL_ERROR_RT_STREAM_SYNC_TIMEOUT);
+}
+
+/// Only events that order streams can be waited for by one.
+#[test]
+fn a_wait_for_an_event_that_tells_progress_alone_is_refused() {
+    let mut sim = machine();
+    let stream = sim.add_stream(0);
+    for (flags, waits) in [
+        (1, true),
+        (2, false),
+        (3, true),
+        (8, false),
+        (0xE, true),
+        (0x20, true),
+    ] {
+        let event = sim.add_event(0, flags, true).unwrap();
+        sim.record(event, stream).unwrap();
+        let waited = sim.wait_event(stream, event);
+        if waits {
+            waited.unwrap();
+        } else {
+            assert_eq!(code(waited), ACL_ERROR_RT_PARAM_INVALID, "{flags}");
+        }
+    }
 }
 
 /// A stream holds only so many tasks; then the host waits for room.

@@ -92,6 +92,14 @@ impl Sim {
             return Ok(());
         }
         let it = self.event(event)?;
+        // "If the value of flag does not contain the ACL_EVENT_SYNC macro" it can't be waited for
+        // (aclrtCreateEventWithFlag, restrictions).
+        if !it.orders() {
+            return fail(
+                ACL_ERROR_RT_PARAM_INVALID,
+                "a stream's wait for an event without ACL_EVENT_SYNC",
+            );
+        }
         let (mark, passing) = (it.mark, it.passing.clone());
         let it = self.stream_mut(stream)?;
         match mark {
