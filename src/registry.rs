@@ -150,7 +150,6 @@ impl Registry {
         if bytes == 0 {
             return Ok(0);
         }
-        let bytes = bytes.min(MOST_BYTES);
         let Some(debug) = &self.debug else {
             return device.allocate_in(bytes, stream, pool, context);
         };

@@ -116,7 +116,7 @@ impl Settings {
     }
 
     /// The size of the block that serves a request of `bytes`, `pad` bytes of padding included.
-    /// `bytes` is at most [`crate::size::MOST_BYTES`] and `pad` below a page: the registry asks for no more.
+    /// `bytes` is at most [`crate::size::MOST_BYTES`] and `pad` below a page: a device asks for no more.
     #[inline]
     pub fn round_size(&self, bytes: usize, pad: usize) -> usize {
         let size = bytes + pad;

@@ -23,7 +23,8 @@ pub(super) fn slack(size: usize, counted: usize) -> u16 {
 
 impl DeviceAllocator {
     /// A block of at least `bytes` for use on `stream`, if one is free now and nothing but an allocation
-    /// is to be done.
+    /// is to be done. Not for 0 bytes, nor for more than [`MOST_BYTES`](crate::size::MOST_BYTES): whoever
+    /// calls this has looked.
     #[inline]
     pub(crate) fn allocate_cached(&self, bytes: usize, stream: StreamKey) -> Option<usize> {
         if self.signals.see().is_crowded() {

@@ -11,6 +11,7 @@ use crate::driver::OUT_OF_MEMORY_CODE;
 use crate::error::{AllocError, Result};
 use crate::history::{Caller, Context};
 use crate::ids::{MempoolId, PoolId, StreamKey};
+use crate::size::MOST_BYTES;
 use crate::sync::MutexGuard;
 
 /// Shortages met with no more than needed, before all is returned that is idle.
@@ -38,10 +39,12 @@ impl DeviceAllocator {
     /// A block of at least `bytes` (> 0) for use on `stream`. Returns its address.
     #[inline]
     pub fn allocate(&self, bytes: usize, stream: StreamKey) -> Result<usize> {
-        match self.allocate_cached(bytes, stream) {
-            Some(addr) => Ok(addr),
-            None => self.allocate_in(bytes, stream, MempoolId::DEFAULT, None),
+        if bytes.wrapping_sub(1) < MOST_BYTES
+            && let Some(addr) = self.allocate_cached(bytes, stream)
+        {
+            return Ok(addr);
         }
+        self.allocate_in(bytes, stream, MempoolId::DEFAULT, None)
     }
 
     /// As [`Self::allocate`], from a private pool (`MempoolId::DEFAULT` for none) and with the client's
@@ -53,6 +56,7 @@ impl DeviceAllocator {
         pool: MempoolId,
         context: Option<Arc<Context>>,
     ) -> Result<usize> {
+        let bytes = bytes.min(MOST_BYTES);
         let mut caller = None; // Before the lock is taken, so that it goes after it.
         let mut state = self.state.lock_keeping();
         if context.is_some() && state.events_outstanding() {

@@ -37,8 +37,8 @@ impl DeviceAllocator {
     }
 
     /// Gives memory to every page of a pool, or of the device, that sleeps. Returns the bytes. Where memory
-    /// is short, idle memory of others is returned first; after a failure the rest sleeps on, and the call
-    /// can be repeated.
+    /// is short, idle memory of others is returned first, but not while the calling thread captures; after a
+    /// failure the rest sleeps on, and the call can be repeated.
     pub fn wake_up(&self, pool: Option<MempoolId>) -> Result<usize> {
         self.alone(|state| self.get_up(state, pool))
     }
@@ -240,7 +240,8 @@ impl DeviceAllocator {
                         Err(error) => return Err(error.into()),
                     }
                 };
-                if emptied {
+                // Waiting for the device would break a capture.
+                if emptied || self.in_capture(state) {
                     return Err(failure);
                 }
                 emptied = true;

@@ -307,3 +307,35 @@ fn a_request_that_failed_is_no_reason_to_hold_more() {
     };
     assert_eq!(held(true), held(false));
 }
+
+#[test]
+fn sizes_that_would_wrap_are_refused_by_a_device_as_by_all_of_them() {
+    for config in ["", "expandable_segments:True"] {
+        let (driver, device) = device_with(GIB, config);
+        device.create_or_incref_pool(POOL, false).expect("new");
+        // Free blocks that a size that wraps would find.
+        for pool in [MempoolId::DEFAULT, POOL] {
+            let addr = device.allocate_in(100, S0, pool, None).expect("fits");
+            assert!(device.deallocate(addr));
+        }
+        let held = (driver.held(0), driver.mapped_bytes(0));
+        for less in [0, 31, 511, 600, 1 << 20, 1 << 62] {
+            let bytes = usize::MAX - less;
+            for refused in [
+                device.allocate(bytes, S0),
+                device.allocate_in(bytes, S0, MempoolId::DEFAULT, None),
+                device.allocate_in(bytes, S0, POOL, None),
+            ] {
+                assert!(
+                    matches!(refused, Err(AllocError::OutOfMemory(_))),
+                    "{config:?} {bytes}: {refused:?}"
+                );
+            }
+            device.check_consistency().expect("consistent");
+        }
+        let live = device.stats().0.allocated_bytes.aggregate();
+        assert_eq!((live.current, live.peak), (0, 512));
+        // What is idle may have gone back meanwhile.
+        assert!(driver.held(0).1 <= held.0.1 && driver.mapped_bytes(0) <= held.1);
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::*;
 use npualloc::error::AllocError;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const VIRTUAL: &str = "expandable_segments:True";
 const FAILURE: i32 = 507_899;
@@ -266,4 +267,33 @@ fn what_was_freed_asleep_needs_no_memory_to_wake_up() {
     assert_eq!(device.asleep_bytes(), 0);
     device.check_consistency().unwrap();
     assert!(driver.spans(0, kept, 16 * MIB - 4096).is_some());
+}
+
+#[test]
+fn nothing_waits_for_the_device_to_wake_up_during_a_capture() {
+    let (driver, device) = device_with(128 * MIB, VIRTUAL);
+    device.create_or_incref_pool(POOL, false).unwrap();
+    let private = pool_address(&device, 60 * MIB);
+    let slept = device.sleep(Some(POOL)).unwrap();
+    let idle = device.allocate(100 * MIB, S0).unwrap();
+    assert!(device.deallocate(idle));
+    device.mark_capture_begin();
+    driver.set_capturing(true);
+    let waited = Arc::new(AtomicBool::new(false));
+    let noted = waited.clone();
+    driver.meanwhile("synchronize_device", move || noted.store(true, Relaxed));
+    let error = device.wake_up(Some(POOL)).unwrap_err();
+    assert!(matches!(error, AllocError::Driver(_)), "{error}");
+    assert!(!waited.load(Relaxed));
+    assert!(device.asleep_bytes() > 0);
+    device.check_consistency().unwrap();
+    // After it the idle memory goes back.
+    driver.set_capturing(false);
+    device.mark_capture_end().unwrap();
+    device.wake_up(Some(POOL)).unwrap();
+    assert!(waited.load(Relaxed));
+    assert_eq!(device.asleep_bytes(), 0);
+    assert_eq!(driver.mapped_bytes(0), slept);
+    assert!(driver.mapping(0, private).is_some());
+    device.check_consistency().unwrap();
 }
