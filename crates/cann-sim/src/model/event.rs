@@ -1,6 +1,9 @@
 //! An event: a mark on a stream with the time at which the stream passes it.
 
-use ascend_rs_sys::{ACL_EVENT_EXTERNAL, ACL_EVENT_IPC, ACL_EVENT_SYNC, ACL_EVENT_TIME_LINE};
+use ascend_rs_sys::{
+    ACL_EVENT_CAPTURE_STREAM_PROGRESS, ACL_EVENT_EXTERNAL, ACL_EVENT_IPC, ACL_EVENT_SYNC,
+    ACL_EVENT_TIME_LINE,
+};
 use smallvec::SmallVec;
 
 use super::stream::Passing;
@@ -81,9 +84,9 @@ impl Event {
         }
     }
 
-    /// True if a stream can wait for it. Flags of 0xE ("default") say so, too.
+    /// True if a stream can wait for it: not if it is to tell progress alone.
     pub fn orders(&self) -> bool {
-        self.flags & (ACL_EVENT_SYNC | ACL_EVENT_EXTERNAL) != 0 || self.flags == 0xE
+        self.flags != ACL_EVENT_CAPTURE_STREAM_PROGRESS
     }
 
     /// True if it keeps times. Flags of 0xE ("default") do as well.

@@ -327,9 +327,10 @@ fn a_wait_for_an_event_that_tells_progress_alone_is_refused() {
         (1, true),
         (2, false),
         (3, true),
-        (8, false),
+        (8, true),
         (0xE, true),
         (0x20, true),
+        (0x40, true),
     ] {
         let event = sim.add_event(0, flags, true).unwrap();
         sim.record(event, stream).unwrap();

@@ -97,7 +97,7 @@ impl Sim {
         if !it.orders() {
             return fail(
                 ACL_ERROR_RT_PARAM_INVALID,
-                "a stream's wait for an event without ACL_EVENT_SYNC",
+                "a stream's wait for an event of ACL_EVENT_CAPTURE_STREAM_PROGRESS",
             );
         }
         let (mark, passing) = (it.mark, it.passing.clone());
