@@ -1,7 +1,7 @@
 //! Sizes as people write them.
 
 /// Units by name, in lower case. As with the allocator's messages K, M, G and T are powers of 1024.
-const UNITS: [(&str, f64); 13] = [
+const UNITS: [(&str, f64); 14] = [
     ("", 1.0),
     ("b", 1.0),
     ("k", 1024.0),
@@ -15,6 +15,7 @@ const UNITS: [(&str, f64); 13] = [
     ("gb", 1e9),
     ("t", 1_099_511_627_776.0),
     ("tib", 1_099_511_627_776.0),
+    ("tb", 1e12),
 ];
 
 /// Bytes from a text like `64GiB`, `61.5 GiB`, `65536M` or `68719476736`.
@@ -67,6 +68,7 @@ mod tests {
             ("2048", 2048),
             ("0", 0),
             ("1tib", 1 << 40),
+            ("1.5TB", 1_500_000_000_000),
         ] {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }

@@ -26,6 +26,9 @@ pub fn min_capacity(
     let mut high = most / PAGE;
     let mut best = None;
     let mut probe = low + 1;
+    if probe > high {
+        return Ok(None);
+    }
     // Gallop up from the bound: the answer is usually near it.
     let mut step = (trace.peak_live / 512 / PAGE).max(1);
     while best.is_none() {

@@ -24,7 +24,7 @@ pub const WINDOW: u64 = 1 << 40;
 /// Where the window of device 0 begins.
 pub const WINDOW_BASE: u64 = 0x2000_0000_0000;
 
-/// Part of a window that small allocations come from.
+/// Part of a window that small pages are in, as long as they fit; the rest is for all others.
 const SMALL_PART: u64 = 64 << 30;
 
 /// Pages behind an allocation.
@@ -81,6 +81,7 @@ impl Allocation {
 pub struct PlainMemory {
     small: AddressSpace,
     large: AddressSpace,
+    large_from: u64,
     live: BTreeMap<u64, Allocation>,
 }
 
@@ -98,22 +99,16 @@ impl PlainMemory {
             // The first page stays out of use, so that a window's base is never given out.
             small: AddressSpace::new(base + PAGE, SMALL_PART - PAGE),
             large: AddressSpace::new(base + SMALL_PART, WINDOW - SMALL_PART),
+            large_from: base + SMALL_PART,
             live: BTreeMap::new(),
-        }
-    }
-
-    fn space(&mut self, pages: Pages) -> &mut AddressSpace {
-        if pages == Pages::Small {
-            &mut self.small
-        } else {
-            &mut self.large
         }
     }
 
     /// Finds addresses for an allocation whose `len` is a multiple of its page size.
     pub fn place(&mut self, allocation: Allocation) -> Option<u64> {
-        let pages = allocation.pages;
-        let addr = self.space(pages).take(allocation.len, pages.size())?;
+        let (len, align) = (allocation.len, allocation.pages.size());
+        let small = (allocation.pages == Pages::Small).then(|| self.small.take(len, align));
+        let addr = small.flatten().or_else(|| self.large.take(len, align))?;
         self.live.insert(addr, allocation);
         Some(addr)
     }
@@ -121,7 +116,12 @@ impl PlainMemory {
     /// Forgets the allocation that begins at `addr`.
     pub fn remove(&mut self, addr: u64) -> Option<Allocation> {
         let allocation = self.live.remove(&addr)?;
-        self.space(allocation.pages).give(addr, allocation.len);
+        let space = if addr < self.large_from {
+            &mut self.small
+        } else {
+            &mut self.large
+        };
+        space.give(addr, allocation.len);
         Some(allocation)
     }
 

@@ -5,7 +5,7 @@ use ascendcl::model::cost::CallKind;
 use ascendcl::model::sim::memory::Policy;
 
 use super::{GIB, MIB, backed, code, hazards, kernel, machine};
-use ascendcl::model::config::Config;
+use ascendcl::model::config::{Config, MAX_CAPACITY};
 use ascendcl::model::ledger::HazardKind;
 use ascendcl::model::memory::Pages;
 use ascendcl::model::sim::Sim;
@@ -42,6 +42,31 @@ fn huge_first_uses_small_pages_up_to_one_mebibyte() {
     assert_eq!(sim.devices[0].used, 5 * MIB);
     let large = sim.malloc(0, 3 * MIB, Policy::HugeFirst).unwrap();
     assert_eq!(large % (2 * MIB), 0);
+}
+
+/// The capacity is the only limit, also where all pages are small.
+#[test]
+fn small_pages_fill_the_largest_device() {
+    let config = Config {
+        capacity: MAX_CAPACITY,
+        ..Config::default()
+    };
+    let mut sim = Sim::new(config);
+    let small = |sim: &mut Sim, bytes| sim.malloc(0, bytes, Policy::NormalOnly);
+    // More at once than small pages usually have, and many that come to more.
+    let mut all = vec![small(&mut sim, 100 * GIB).unwrap()];
+    while sim.memory_info(0).0 > 0 {
+        all.push(small(&mut sim, 4 * GIB).unwrap());
+    }
+    assert_eq!(code(small(&mut sim, 1)), ACL_ERROR_RT_MEMORY_ALLOCATION);
+    for addr in all {
+        sim.free(addr).unwrap();
+    }
+    assert_eq!(sim.memory_info(0).0, MAX_CAPACITY);
+    // What was in small pages has gone back to where it was taken from.
+    let whole = sim.malloc(0, MAX_CAPACITY, Policy::HugeOnly).unwrap();
+    sim.free(whole).unwrap();
+    small(&mut sim, MAX_CAPACITY).unwrap();
 }
 
 /// Reference 11-01, HUGE1G_ONLY: fails when pages of 1 GiB are short.

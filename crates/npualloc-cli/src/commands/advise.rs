@@ -81,6 +81,9 @@ fn text(report: &Report) -> String {
         header.push(SERVED);
     }
     let mut shown = table(&header);
+    let measured = report.goal == Goal::Memory;
+    let candidates = &report.candidates;
+    let nowhere = measured && candidates.iter().all(|one| one.least_capacity.is_none());
     for (index, scored) in report.candidates.iter().enumerate() {
         let is_start = runs::USUAL_CONFS.contains(&scored.conf.as_str());
         if index >= SHOWN && !is_start {
@@ -88,9 +91,11 @@ fn text(report: &Report) -> String {
         }
         let mut row = vec![
             show_conf(&scored.conf).to_owned(),
-            scored
-                .least_capacity
-                .map_or_else(|| "not less".to_owned(), show_size),
+            match scored.least_capacity {
+                Some(bytes) => show_size(bytes),
+                None if nowhere => "more than any device has".to_owned(),
+                None => "not less".to_owned(),
+            },
             scored
                 .least_capacity
                 .map_or_else(String::new, |bytes| ratio(bytes, report.peak_live)),
@@ -121,9 +126,12 @@ fn text(report: &Report) -> String {
     } else {
         format!("It does not fit in {}.\n", show_size(report.capacity))
     };
-    format!(
-        "{shown}\n{} settings tried.\n{trouble}{goal}:\n\n    {}\n",
-        report.candidates.len(),
-        report.advice
-    )
+    let tried = format!(
+        "{shown}\n{} settings tried.\n{trouble}",
+        report.candidates.len()
+    );
+    if nowhere {
+        return tried;
+    }
+    format!("{tried}{goal}:\n\n    {}\n", report.advice)
 }

@@ -1,5 +1,6 @@
 //! What the commands find on a workload whose answer is known.
 
+use predicates::prelude::PredicateBooleanExt as _;
 use serde_json::Value;
 
 use crate::traces::{Files, MIB, growing, gzip, npualloc};
@@ -146,6 +147,35 @@ fn fit_says_how_much_is_missing_with_its_exit_status() {
             .args(["fit", trace, "--conf", FIXED, "--in", &bytes])
             .assert()
             .code(status);
+    }
+}
+
+#[test]
+fn what_no_device_holds_has_no_least_capacity() {
+    let files = Files::new();
+    let trace = files.write("t", "# npualloc-trace v1\na 0 700000000000 0\n");
+    let trace = trace.to_str().expect("a name");
+    let fit = json(&["fit", trace, "--in", "64GiB", "--json"], 1);
+    let advise = json(&["advise", trace, "--json"], 1);
+    let replay = json(&["replay", trace, "--least", "--json"], 0);
+    for (report, rows) in [
+        (&fit, "settings"),
+        (&advise, "candidates"),
+        (&replay, "runs"),
+    ] {
+        let rows = report[rows].as_array().expect("rows");
+        assert!(!rows.is_empty());
+        for row in rows {
+            assert_eq!(row["least_capacity"], Value::Null, "{row}");
+        }
+    }
+    for command in [&["fit", trace, "--in", "64GiB"][..], &["advise", trace]] {
+        npualloc()
+            .args(command)
+            .assert()
+            .code(1)
+            .stdout(predicates::str::contains("more than any device has"))
+            .stdout(predicates::str::contains("Least memory").not());
     }
 }
 
