@@ -58,7 +58,7 @@ pub(super) fn int_of_digits(token: &str) -> Result<usize, ConfigError> {
 }
 
 /// `std::stod`: decimal or hexadecimal floating point, `inf`, `infinity`, `nan`. Values that
-/// overflow or that are too small for a normal number are out of range.
+/// overflow, or that are too small for a normal number and not exact without, are out of range.
 pub(super) fn double(token: &str) -> Result<f64, ConfigError> {
     let (negative, rest) = sign(token);
     let lower = rest.to_ascii_lowercase();
@@ -68,11 +68,11 @@ pub(super) fn double(token: &str) -> Result<f64, ConfigError> {
         f64::NAN
     } else {
         let hex = lower.strip_prefix("0x").and_then(hexadecimal);
-        let (value, is_zero) = match hex {
+        let (value, too_small) = match hex {
             Some(read) => read,
             None => decimal(&lower).ok_or_else(|| not_a_number("stod", token))?,
         };
-        if value.is_infinite() || (!is_zero && value < f64::MIN_POSITIVE) {
+        if value.is_infinite() || too_small {
             return Err(out_of_range("stod", token));
         }
         value
@@ -103,7 +103,8 @@ fn exponent(text: &str, mark: char) -> Option<&str> {
     (count > 0).then(|| &rest[..rest.len() - digits.len() + count])
 }
 
-/// The value of the decimal prefix, and whether its mantissa is zero.
+/// The value of the decimal prefix, and whether it is too small. Below normal numbers only zero is exact: others
+/// take hundreds of digits.
 fn decimal(text: &str) -> Option<(f64, bool)> {
     let (length, digits) = mantissa(text, u8::is_ascii_digit);
     if !digits {
@@ -111,13 +112,17 @@ fn decimal(text: &str) -> Option<(f64, bool)> {
     }
     let exponent = exponent(&text[length..], 'e').map_or(0, |e| e.len() + 1);
     let is_zero = text[..length].bytes().all(|b| matches!(b, b'0' | b'.'));
-    Some((text[..length + exponent].parse().ok()?, is_zero))
+    let value: f64 = text[..length + exponent].parse().ok()?;
+    Some((value, !is_zero && value < f64::MIN_POSITIVE))
 }
 
-/// The value of the hexadecimal prefix (after `0x`), and whether its mantissa is zero.
+/// The value of the hexadecimal prefix (after `0x`), and whether it is too small.
 fn hexadecimal(text: &str) -> Option<(f64, bool)> {
     // Beyond this any exponent overflows or vanishes, whatever the mantissa's length.
     const FAR: i64 = 1 << 40;
+    // The exponents of the first bit of the least normal number, and of the last bit of any.
+    const LEAST_NORMAL: i64 = f64::MIN_EXP as i64 - 1;
+    const LAST_BIT: i64 = LEAST_NORMAL - (f64::MANTISSA_DIGITS as i64 - 1);
     let (length, digits) = mantissa(text, u8::is_ascii_hexdigit);
     if !digits {
         return None;
@@ -143,12 +148,16 @@ fn hexadecimal(text: &str) -> Option<(f64, bool)> {
     });
     let mut power = power + exponent;
     let mut result = value as f64;
+    // As the C library on x86-64 has it: below normal numbers is what still is when rounded to as many bits as they have.
+    let first_bit = (result.to_bits() >> 52) as i64 - 1023 + power;
+    let last_bit = i64::from(value.trailing_zeros()) + power;
+    let too_small = value != 0 && first_bit < LEAST_NORMAL && last_bit < LAST_BIT;
     while power != 0 && result != 0.0 && result.is_finite() {
         let step = power.clamp(-1000, 1000);
         result *= 2f64.powi(step as i32);
         power -= step;
     }
-    Some((result, value == 0))
+    Some((result, too_small))
 }
 
 #[cfg(test)]
@@ -171,6 +180,16 @@ mod tests {
             ("0x1p", 1.0),
             ("-0.25", -0.25),
             ("0e99999999999999999999", 0.0),
+            ("0x0p-9999", 0.0),
+            ("0x1p-1030", f64::from_bits(1 << 44)),
+            ("0x1p-1040", f64::from_bits(1 << 34)),
+            ("0x1p-1074", f64::from_bits(1)),
+            ("0x1.8p-1073", f64::from_bits(3)),
+            ("0x10000000000000000000000000000p-1186", f64::from_bits(1)),
+            ("0x0.00000000000000000001p-990", f64::from_bits(16)),
+            ("0x0.fffffffffffffp-1022", f64::from_bits((1 << 52) - 1)),
+            // Rounds up to a normal number.
+            ("0x0.fffffffffffffcp-1022", f64::MIN_POSITIVE),
             ("INFinity", f64::INFINITY),
         ] {
             assert_eq!(double(token).unwrap(), value, "{token}");
@@ -189,6 +208,12 @@ mod tests {
             "1e-310",
             "0x1p9999999999999999999",
             "0x1p-5000",
+            "0x1p-1075",
+            "0x1.8p-1074",
+            "0x1.00000000000001p-1040",
+            "0x0.fffffffffffff8p-1022",
+            "0x0.fffffffffffffbp-1022",
+            "0x10000000000000000000000000001p-1186",
         ] {
             assert!(
                 matches!(double(token), Err(ConfigError::NumberOutOfRange { .. })),

@@ -54,10 +54,11 @@ impl DeviceAllocator {
     }
 
     /// Frees every live block of the checkpoint's pool and makes the checkpoint's blocks live at their
-    /// addresses. On error nothing has changed.
+    /// addresses. A pool that sleeps has to wake up first. On error nothing has changed.
     pub fn restore(&self, checkpoint: &Checkpoint) -> Result<Restored> {
         let mut state = self.state.lock();
         let pool = state.pool_to_checkpoint(checkpoint.pool)?;
+        self.refuse_asleep(&state, pool)?;
         let targets = state.places_of(pool, checkpoint)?;
         let live: Vec<BlockId> = state.blocks_of(pool, BlockState::Live).collect();
         if live.iter().any(|&id| state.arena[id].uses != NO_USES) {

@@ -87,6 +87,33 @@ fn a_pool_sleeps_alone() {
 }
 
 #[test]
+fn a_checkpoint_is_not_restored_into_a_pool_that_sleeps() {
+    let (_, device) = device_with(GIB, VIRTUAL);
+    device.create_or_incref_pool(POOL, false).unwrap();
+    let saved = [40 * MIB, 700].map(|bytes| pool_address(&device, bytes));
+    let checkpoint = device.checkpoint(POOL).unwrap();
+    let freed = saved[0];
+    assert!(device.deallocate(freed));
+    let later = pool_address(&device, 3 * MIB);
+    device.sleep(Some(POOL)).unwrap();
+    let (before, asleep) = (device.stats().0, device.asleep_bytes());
+    let error = device.restore(&checkpoint).unwrap_err();
+    assert!(matches!(error, AllocError::Sleep { .. }), "{error}");
+    let refused = device.allocate_in(MIB, S0, POOL, None).unwrap_err();
+    assert_eq!(error.to_string(), refused.to_string());
+    device.check_consistency().unwrap();
+    let after = device.stats().0;
+    assert_eq!(before.allocated_bytes, after.allocated_bytes);
+    assert_eq!(device.asleep_bytes(), asleep);
+    assert!(device.describe_block(later).is_some(), "still live");
+    device.wake_up(Some(POOL)).unwrap();
+    let restored = device.restore(&checkpoint).unwrap();
+    assert!(restored.freed.contains(&later) && restored.allocated.contains(&freed));
+    device.check_consistency().unwrap();
+    assert!(saved.iter().all(|addr| device.deallocate(*addr)));
+}
+
+#[test]
 fn an_unknown_pool_and_a_capture_are_refused() {
     let (driver, device) = device_with(GIB, VIRTUAL);
     assert!(matches!(
