@@ -99,8 +99,9 @@ struct DriverTable {
   int32_t (*event_record_fence)(void* user, int32_t device, uintptr_t event, uintptr_t stream);
   /// Makes what is submitted to a stream (named as in an allocation) from now on wait, on the
   /// device, for the latest record of an event that `event_record_fence` or
-  /// `event_record_for_streams` recorded. A later record changes nothing about it. Called without any allocator lock; must not wait. Null: streams
-  /// never wait for each other, and memory of virtual segments moves instead.
+  /// `event_record_for_streams` recorded. A later record changes nothing about it. Called without
+  /// any allocator lock; must not wait. Null: streams never wait for each other, and memory of
+  /// virtual segments moves instead.
   int32_t (*stream_wait)(void* user, int32_t device, uintptr_t stream, uintptr_t event);
 
   /// For the debug mode (AllocatorOptions::debug) only, called without any allocator lock. One of
@@ -123,8 +124,8 @@ struct DriverTable {
   /// Writes a line, which has no newline at its end and is not null-terminated.
   void (*log)(void* user, int32_t level, const char* text, size_t length);
 
-  /// As `event_record`, for an event that `stream_wait` may be called with. Null: blocks of programs
-  /// that repeat themselves do not lie where others wait for events.
+  /// As `event_record`, for an event that `stream_wait` may be called with. Null: blocks of
+  /// programs that repeat themselves do not lie where others wait for events.
   int32_t (*event_record_for_streams)(void* user, uintptr_t event, StreamToken stream);
 };
 
