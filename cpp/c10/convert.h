@@ -13,9 +13,10 @@ namespace npualloc::c10_backend {
 // From here on a request is refused outright: 2^60 bytes.
 inline constexpr std::size_t kOneExaByte = std::size_t{1} << 60;
 
-// Throws c10::OutOfMemoryError for a request of kOneExaByte or more.
 inline constexpr const char* kTooLarge =
     "NPU out of memory. Tried to allocate more than 1EB memory.";
+
+// Throws c10::OutOfMemoryError for a request of kOneExaByte or more.
 [[noreturn]] void throw_too_large();
 
 // Throws the c10 exception for `status`, with the text of the calling thread's last failure.

@@ -23,6 +23,7 @@ pub const MOST_STEPS: usize = 1 << 15;
 struct Step {
     /// What was asked for.
     key: u64,
+    /// That of its block.
     list: ListId,
     /// Bytes of its block; 0 while it has none.
     size: usize,
@@ -90,13 +91,13 @@ pub fn context_of(keys: impl Iterator<Item = u64>) -> u64 {
 
 impl Cycle {
     /// Notes a request. Returns the period once it was repeated twice, and each time it is repeated again.
-    pub fn step(&mut self, key: u64, list: ListId, moved: u64) -> Option<Period> {
+    pub fn step(&mut self, key: u64, moved: u64) -> Option<Period> {
         let now = self.steps.len();
         let next = self.at.map(|at| at + 1);
         let next = next.filter(|&next| self.steps[next].key == key);
         self.steps.push(Step {
             key,
-            list,
+            list: ListId::NONE,
             size: 0,
             freed: 0,
             moved,
@@ -121,8 +122,7 @@ impl Cycle {
         self.steps.len() >= MOST_STEPS
     }
 
-    /// The block for the last request, if that was for `key`: another thread's may have come since. Its list may be another
-    /// than was thought.
+    /// The block for the last request, if that was for `key`: another thread's may have come since.
     pub fn born(&mut self, key: u64, addr: usize, size: usize, list: ListId) {
         let at = self.steps.len().wrapping_sub(1);
         let last = self.steps.last_mut();
@@ -180,7 +180,7 @@ mod tests {
         let mut found = None;
         for &key in keys {
             *moved += 1;
-            found = found.or(cycle.step(key, LIST, *moved));
+            found = found.or(cycle.step(key, *moved));
             let now = cycle.steps.len();
             cycle.born(key, now * 4096, 4096, LIST);
             if now > stay {

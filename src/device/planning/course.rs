@@ -26,10 +26,13 @@ const MOST_CHANGE: usize = 32;
 const SETTLING: u32 = 3;
 /// Ranges reserved for plans at the most.
 const MOST_RANGES: u32 = 4;
+/// Tries in vain at the most.
+const MOST_TRIES: u32 = 16;
 
 /// See the module's text.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::device) enum Course {
+    #[default]
     Off,
     Noting(Box<Cycle>),
     Following(Box<Followed>),
@@ -56,7 +59,7 @@ pub(super) struct Site {
 }
 
 /// What is known of programs that repeat themselves.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::device) struct Planning {
     course: Course,
     /// Pages that had moved when nothing was noted any more.
@@ -68,19 +71,6 @@ pub(in crate::device) struct Planning {
     ranges: u32,
     /// Requests are always noted, and each plan is worth having: for tests.
     eager: bool,
-}
-
-impl Default for Planning {
-    fn default() -> Self {
-        Self {
-            course: Course::Off,
-            moved: 0,
-            in_vain: 0,
-            site: None,
-            ranges: 0,
-            eager: false,
-        }
-    }
 }
 
 /// What is to be done for a large request.
@@ -155,7 +145,7 @@ impl State {
     /// Memory moved for a request: from some point on it is worth to know whether the program repeats itself.
     pub(in crate::device) fn note_move(&mut self, page_size: usize) {
         let planning = &self.planning;
-        if planning.is_on() || planning.in_vain >= u64::BITS / 4 || !self.may_plan() {
+        if planning.is_on() || planning.in_vain >= MOST_TRIES || !self.may_plan() {
             return;
         }
         let moved = (self.pages_moved() - planning.moved) * page_size as u64;
@@ -186,7 +176,7 @@ impl State {
         match &mut self.planning.course {
             Course::Off => Next::Nothing,
             Course::Noting(cycle) => {
-                let period = cycle.step(key_of(request), request.list, moved);
+                let period = cycle.step(key_of(request), moved);
                 if period.is_none() && cycle.is_full() {
                     self.planning.end(moved, true);
                 }
@@ -198,10 +188,9 @@ impl State {
                     self.planning.end(moved, true);
                     return Next::Nothing;
                 }
-                followed
-                    .table
-                    .step(key_of(request))
-                    .map_or(Next::Nothing, Next::At)
+                let place = followed.table.step(key_of(request));
+                let mine = followed.table.list == request.list;
+                place.filter(|_| mine).map_or(Next::Nothing, Next::At)
             }
         }
     }

@@ -31,10 +31,8 @@ pub(super) enum Found {
 impl State {
     /// What is at a place for a request.
     pub(super) fn found_at(&self, site: Site, place: Place, request: &Request) -> Found {
-        let (addr, end) = (
-            site.addr + place.offset,
-            site.addr + place.offset + request.size,
-        );
+        let addr = site.addr + place.offset;
+        let end = addr + request.size;
         let below = place.below.map(|offset| site.addr + offset);
         let Some(first) = self.block_at(site, addr, below) else {
             return Found::Taken;

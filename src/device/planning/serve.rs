@@ -61,8 +61,7 @@ impl DeviceAllocator {
                 state.give_up_plan();
                 return None;
             };
-            let mine = state.arena[state.segments.get(site.segment)?.first].list == request.list;
-            if !mine || state.captures > 0 || state.is_asleep(request.pool) {
+            if state.captures > 0 || state.is_asleep(request.pool) {
                 return None;
             }
             let found = state.found_at(site, place, request);

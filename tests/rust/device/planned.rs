@@ -187,10 +187,10 @@ fn a_program_that_becomes_another_one_is_planned_anew() {
     let mut runs = Runs::new(capacity, "expandable_segments:True", None);
     runs.calls(20);
     let before = runs.planned();
-    // The same sizes in another order.
+    // The same sizes in another order, for which memory moves as well.
     let other = |runs: &mut Runs| {
-        for (at, size) in SIZES.into_iter().rev().enumerate() {
-            runs.step(size, at);
+        for at in 0..SIZES.len() {
+            runs.step(SIZES[at * 7 % SIZES.len()], at + 2);
         }
         while let Some((addr, _)) = runs.alive.pop() {
             assert!(runs.device.deallocate(addr));
@@ -200,11 +200,13 @@ fn a_program_that_becomes_another_one_is_planned_anew() {
     for _ in 0..3 {
         other(&mut runs);
     }
-    assert_eq!(runs.planned(), before);
+    // Both may begin alike.
+    assert!(runs.planned() <= before + 1);
+    let soon = runs.planned();
     for _ in 0..200 {
         other(&mut runs);
     }
-    runs.calls(1);
+    assert!(runs.planned() > soon + 10 * SIZES.len() as u64);
 }
 
 #[test]

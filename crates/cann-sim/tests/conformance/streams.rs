@@ -157,7 +157,7 @@ fn the_hosts_steps_do_not_move_work_that_waited() {
         let mut sim = machine();
         let [writer, waiter, third] = [(); 3].map(|()| sim.add_stream(0));
         let flag = sim.malloc(0, 64, Policy::NormalOnly).unwrap();
-        let [first, second] = [(); 2].map(|()| sim.add_event(0, 9, true).unwrap());
+        let [first, second] = [(); 2].map(|()| sim.add_event(0, 8, true).unwrap());
         sim.wait_value(waiter, flag, 1, ACL_STREAM_WAIT_VALUE_EQ)
             .unwrap();
         sim.submit(waiter, task(10_000)).unwrap();

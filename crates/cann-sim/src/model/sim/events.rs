@@ -92,7 +92,7 @@ impl Sim {
             return Ok(());
         }
         let it = self.event(event)?;
-        // "If the value of flag does not contain the ACL_EVENT_SYNC macro" it can't be waited for
+        // CANN's reference has ACL_EVENT_SYNC for events that streams wait for
         // (aclrtCreateEventWithFlag, restrictions).
         if !it.orders() {
             return fail(
