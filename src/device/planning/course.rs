@@ -201,7 +201,9 @@ impl State {
         let whole =
             period.bytes >= self.reserved() / WHOLE && period.change <= period.bytes / MOST_CHANGE;
         let worth = pays && whole || self.planning.eager;
-        worth.then(|| Timetable::new(period, self.settings.base_addr_aligned_size))?
+        let table = worth.then(|| Timetable::new(period, self.settings.base_addr_aligned_size))?;
+        // Blocks may have come from a pool for overflow.
+        table.filter(|table| self.lists[table.list].pool == PoolId::DEFAULT)
     }
 
     /// The range for a plan that was reserved for another one.
