@@ -289,6 +289,7 @@ impl Followed {
 mod tests {
     use super::*;
     use crate::config::Settings;
+    use crate::ids::StreamKey;
     use crate::plan::Tenancy;
 
     const MIB: usize = 1 << 20;
@@ -315,6 +316,8 @@ mod tests {
         let mut state = State::new(Settings::parse("").expect("valid"));
         let bytes = 128 * MIB as i64;
         state.stats.reserved_bytes.increase(false, bytes);
+        let list = state.lists.of(PoolId::DEFAULT, StreamKey(0), false, true);
+        assert_eq!(list, ListId(3));
         state
     }
 
