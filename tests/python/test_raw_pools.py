@@ -54,6 +54,13 @@ def test_a_checkpoint_brings_back_what_lived(run):
     assert all(value[n] for n in ("late has early", "live", "early", "live early"))
 
 
+def test_wrong_states_of_pools_have_stocks_errors(run_both):
+    stock, subject = run_both("raw_pools:wrong_states")
+    assert subject.value == stock.value
+    assert subject.value["state of a released pool"] is None
+    assert sum(row is not None for row in subject.value.values()) == len(subject.value) - 1
+
+
 @pytest.mark.parametrize("scenario", ["checkpoint", "graph_tree"])
 def test_checkpoints_work_in_virtual_segments(run_both, scenario):
     stock, subject = run_both(f"raw_pools:{scenario}", env=VIRTUAL)

@@ -19,6 +19,14 @@ struct CheckpointState final : stock::AllocatorState {
   rust::Box<ffi::Checkpoint> state;
 };
 
+bool is_known(const ffi::Allocator& core, int device, const ffi::MempoolId& pool) {
+  return core.pool_use_count(device, pool).status == Status::Ok;
+}
+
+std::string text_of(const c10_npu::MempoolId_t& id) {
+  return "(" + std::to_string(id.first) + ", " + std::to_string(id.second) + ")";
+}
+
 // The blocks in use of a pool.
 std::vector<BlockView> live_blocks(const ffi::Allocator& core, int device,
                                    const ffi::MempoolId& pool) {
@@ -138,6 +146,8 @@ bool NpuAllocator::checkPoolLiveAllocations(c10::DeviceIndex device,
                                             c10_npu::MempoolId_t mempool_id,
                                             const std::unordered_set<void*>& expected) {
   assert_valid_device(device);
+  TORCH_CHECK(is_known(core(), device, to_ffi(mempool_id)), "Could not find pool of id ",
+              text_of(mempool_id), PTA_ERROR(ErrCode::INTERNAL));
   std::vector<std::size_t> addresses;
   addresses.reserve(expected.size());
   for (void* ptr : expected) addresses.push_back(reinterpret_cast<std::uintptr_t>(ptr));
@@ -151,6 +161,8 @@ bool NpuAllocator::checkPoolLiveAllocations(c10::DeviceIndex device,
 std::shared_ptr<stock::AllocatorState> NpuAllocator::getCheckpointState(c10::DeviceIndex device,
                                                                         c10_npu::MempoolId_t id) {
   assert_valid_device(device);
+  TORCH_CHECK(is_known(core(), device, to_ffi(id)), "Could not find pool of id ", text_of(id),
+              PTA_ERROR(ErrCode::NOT_FOUND));
   try {
     return std::make_shared<CheckpointState>(to_ffi(id), core().checkpoint(device, to_ffi(id)));
   } catch (const rust::Error& error) {
@@ -163,15 +175,18 @@ stock::CheckpointDelta NpuAllocator::setCheckpointPoolState(
   assert_valid_device(device);
   const auto checkpoint = std::dynamic_pointer_cast<CheckpointState>(state);
   TORCH_CHECK(checkpoint != nullptr, "Expected PrivatePoolState", PTA_ERROR(ErrCode::PARAM));
+  const ffi::MempoolId pool = checkpoint->pool;
+  TORCH_CHECK(is_known(core(), device, pool), "Could not find private pool id ",
+              text_of({pool.first, pool.second}), PTA_ERROR(ErrCode::INTERNAL));
   try {
     const bool reported = mstx::enabled() || reports::profiling();
     std::vector<BlockView> before;
-    if (reported || recording::on()) before = live_blocks(core(), device, checkpoint->pool);
+    if (reported || recording::on()) before = live_blocks(core(), device, pool);
     std::optional<reports::Restore> report;
     if (reported) report.emplace(core(), device, before);
     const ffi::Restored restored = core().restore(device, *checkpoint->state);
     if (report.has_value()) report->done(restored.allocated);
-    if (recording::on()) record_restore(core(), checkpoint->pool, before, restored.allocated);
+    if (recording::on()) record_restore(core(), pool, before, restored.allocated);
     stock::CheckpointDelta delta;
     for (const std::size_t address : restored.freed) {
       delta.ptrs_freed.push_back(reinterpret_cast<void*>(address));

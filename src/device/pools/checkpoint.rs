@@ -34,7 +34,7 @@ pub struct Restored {
 }
 
 impl DeviceAllocator {
-    /// The live blocks of a pool in use, none of whose blocks may wait for events.
+    /// The live blocks of a pool, none of whose blocks may wait for events. One that was released may still have some.
     pub fn checkpoint(&self, id: MempoolId) -> Result<Checkpoint> {
         let mut state = self.state.lock();
         if !self.in_capture(&state) {
@@ -58,6 +58,7 @@ impl DeviceAllocator {
     pub fn restore(&self, checkpoint: &Checkpoint) -> Result<Restored> {
         let mut state = self.state.lock();
         let pool = state.pool_to_checkpoint(checkpoint.pool)?;
+        state.refuse_released(pool, checkpoint.pool)?;
         self.refuse_asleep(&state, pool)?;
         let targets = state.places_of(pool, checkpoint)?;
         let live: Vec<BlockId> = state.blocks_of(pool, BlockState::Live).collect();
@@ -93,21 +94,26 @@ impl DeviceAllocator {
 }
 
 impl State {
-    /// The pool, if its state can be saved or restored.
+    /// The pool, if no event is outstanding in it.
     fn pool_to_checkpoint(&self, id: MempoolId) -> Result<PoolId> {
         let pool = self
             .pools
             .find(id)
             .ok_or(AllocError::UnknownPool { pool: id })?;
-        if self.pools.get(pool).is_none_or(|pool| pool.use_count == 0) {
-            let what = "Not expected to checkpoint freeable graph";
-            return Err(AllocError::PoolState { what, pool: id });
-        }
         if self.blocks_of(pool, BlockState::Pending).next().is_some() {
             let what = "Events should have synchronized when checkpointing block of pool";
             return Err(AllocError::PoolState { what, pool: id });
         }
         Ok(pool)
+    }
+
+    /// An error where the last one to use the pool has released it.
+    fn refuse_released(&self, pool: PoolId, id: MempoolId) -> Result<()> {
+        if self.pools.get(pool).is_none_or(|pool| pool.use_count == 0) {
+            let what = "Not expected to checkpoint freeable graph";
+            return Err(AllocError::PoolState { what, pool: id });
+        }
+        Ok(())
     }
 
     fn blocks_of(&self, pool: PoolId, wanted: BlockState) -> impl Iterator<Item = BlockId> + '_ {

@@ -1,5 +1,6 @@
 """Private pools, captures and checkpoints by their virtual methods, with wrong calls."""
 
+import re
 import threading
 import time
 
@@ -245,6 +246,39 @@ def wrong_checkpoints():
     rows["gone"] = unchanged(probe.restore, 0, state)
     rows["checkpoint of gone"] = unchanged(probe.checkpoint, 0, *MINE)
     return {"rows": rows, "end": pick(stats(), *NAMES)}
+
+
+def wrong_states():
+    """torch_npu's own calls for graph trees: pools that were released, are gone, or were never made. What each raises, up
+    to the pool's name, or that it raises nothing."""
+    torch.npu.init()
+    first, other = torch.npu.current_device(), 1
+
+    def outcome(call, *arguments):
+        error = caught(call, *arguments)
+        if error is None:
+            return None
+        code = re.search(r"ERR\d+", error["message"])
+        return [error["types"], error["line"].split(" (")[0], code and code[0]]
+
+    C._npu_beginAllocateToPool(first, MINE)
+    block = torch.empty(3 * MIB, dtype=torch.uint8, device="npu")
+    C._npu_endAllocateToPool(first, MINE)
+    state = C._npu_getCheckpointState(first, MINE)
+    torch.empty(1, device=f"npu:{other}")
+    rows = {
+        "live of none": outcome(C._npu_checkPoolLiveAllocations, first, OTHER, set()),
+        "state of none": outcome(C._npu_getCheckpointState, first, OTHER),
+        "set on another device": outcome(C._npu_setCheckpointPoolState, other, state, [], []),
+    }
+    C._npu_releasePool(first, MINE)
+    rows["state of a released pool"] = outcome(C._npu_getCheckpointState, first, MINE)
+    rows["set in a released pool"] = outcome(C._npu_setCheckpointPoolState, first, state, [], [])
+    del block
+    torch.npu.empty_cache()
+    rows["state of a pool that is gone"] = outcome(C._npu_getCheckpointState, first, MINE)
+    rows["set in a pool that is gone"] = outcome(C._npu_setCheckpointPoolState, first, state, [], [])
+    return rows
 
 
 def graph_tree():

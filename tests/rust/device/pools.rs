@@ -159,6 +159,12 @@ fn a_checkpoint_whose_memory_is_gone_is_refused_and_changes_nothing() {
     let a = device.allocate_in(30 * MIB, S0, POOL, None).expect("fits");
     let saved = device.checkpoint(POOL).expect("no events");
     device.release_pool(POOL).expect("in use");
+    // What lives in it can be noted, but not brought back.
+    let after = device.checkpoint(POOL).expect("it has a block");
+    assert!(matches!(
+        device.restore(&after),
+        Err(AllocError::PoolState { .. })
+    ));
     assert!(matches!(
         device.restore(&saved),
         Err(AllocError::PoolState { .. })
