@@ -5,7 +5,7 @@ mod cycle;
 mod packing;
 mod timetable;
 
-#[cfg(test)]
-pub use cycle::Tenancy;
 pub use cycle::{Cycle, Period};
+#[cfg(test)]
+pub use cycle::{MOST_STEPS, Tenancy};
 pub use timetable::{Place, Timetable};

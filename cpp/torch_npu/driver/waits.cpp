@@ -164,7 +164,9 @@ void add_wait_functions(DriverTable& table) {
   table.event_create = &event_create_fn;
   table.event_destroy = &event_destroy_fn;
   table.event_record = &event_record_fn;
-  table.event_record_for_streams = &event_record_for_streams_fn;
+  // With a task queue for each stream a wait runs later than it is asked for, maybe after the event
+  // was recorded once more: on another stream, which is then waited for instead.
+  if (!queue_for_each_stream()) table.event_record_for_streams = &event_record_for_streams_fn;
   table.event_record_fence = &event_record_fence_fn;
   if (api().stream_wait_event != nullptr) table.stream_wait = &stream_wait_fn;
   table.event_query = &event_query_fn;

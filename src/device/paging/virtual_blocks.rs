@@ -197,6 +197,7 @@ impl State {
         self.arena.remove(block);
         self.pools.uncount_range(segment.pool);
         self.lists[list].ranges -= 1;
+        self.planning.forget_range(id);
         Some(segment)
     }
 

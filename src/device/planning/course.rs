@@ -24,7 +24,7 @@ const WHOLE: usize = 4;
 const MOST_CHANGE: usize = 32;
 /// Periods until memory has come to where it is to lie, at first or after something else.
 const SETTLING: u32 = 3;
-/// Ranges reserved for plans at the most.
+/// Ranges reserved for plans at one time at the most.
 const MOST_RANGES: u32 = 4;
 /// Tries in vain at the most.
 const MOST_TRIES: u32 = 16;
@@ -48,6 +48,8 @@ pub(in crate::device) struct Followed {
     moved: u64,
     /// Periods in a row in which as much moved as before.
     unsettled: u32,
+    /// By how many pages fewer moved than would have without it.
+    spared: i64,
 }
 
 /// A range of addresses for plans.
@@ -67,7 +69,7 @@ pub(in crate::device) struct Planning {
     /// How often it was in vain: each time twice as much has to move before the next try.
     in_vain: u32,
     site: Option<Site>,
-    /// Ranges that were reserved.
+    /// Ranges that were reserved and are not known to be gone.
     ranges: u32,
     /// Requests are always noted, and each plan is worth having: for tests.
     eager: bool,
@@ -111,6 +113,14 @@ impl Planning {
     pub fn freed(&mut self, addr: usize) {
         if let Course::Noting(cycle) = &mut self.course {
             cycle.freed(addr);
+        }
+    }
+
+    /// A range is gone, as after `empty_cache`: what comes to its addresses is another one.
+    pub fn forget_range(&mut self, id: SegmentId) {
+        if self.site.is_some_and(|site| site.segment == id) {
+            self.site = None;
+            self.ranges -= 1;
         }
     }
 
@@ -177,15 +187,16 @@ impl State {
             Course::Off => Next::Nothing,
             Course::Noting(cycle) => {
                 let period = cycle.step(key_of(request), moved);
-                if period.is_none() && cycle.is_full() {
+                if cycle.is_full() {
                     self.planning.end(moved, true);
+                    return Next::Nothing;
                 }
                 period.map_or(Next::Nothing, Next::Plan)
             }
             Course::Following(followed) => {
                 if followed.table.begins() && !followed.pays(moved) || followed.table.is_outdated()
                 {
-                    self.planning.end(moved, true);
+                    self.give_up_plan();
                     return Next::Nothing;
                 }
                 let place = followed.table.step(key_of(request));
@@ -208,13 +219,15 @@ impl State {
 
     /// The range for a plan that was reserved for another one.
     pub(super) fn site_for(&self, list: ListId, height: usize) -> Option<Site> {
-        self.planning.site.filter(|site| {
-            let segment = self.segments.get(site.segment);
-            let there =
-                segment.filter(|segment| segment.addr == site.addr && segment.size == site.size);
-            site.size >= height
-                && there.is_some_and(|segment| self.arena[segment.first].list == list)
-        })
+        self.planning
+            .site
+            .filter(|&site| site.size >= height && self.is_in_list(site, list))
+    }
+
+    /// Whether a range is one of a list's.
+    pub(super) fn is_in_list(&self, site: Site, list: ListId) -> bool {
+        let segment = self.segments.get(site.segment);
+        segment.is_some_and(|segment| self.arena[segment.first].list == list)
     }
 
     /// Whether another range may be reserved.
@@ -242,13 +255,23 @@ impl State {
             before,
             moved,
             unsettled: 0,
+            // The first period begins at once.
+            spared: -(before as i64),
         }));
     }
 
-    /// No plan can be followed.
-    pub(super) fn give_up_plan(&mut self) {
+    /// No range can be had for the plan.
+    pub(super) fn note_no_range(&mut self) {
         let moved = self.pages_moved();
         self.planning.end(moved, true);
+    }
+
+    /// The plan can't be followed any more. It was in vain unless it spared more than it took to get there.
+    pub(super) fn give_up_plan(&mut self) {
+        if let Course::Following(followed) = &self.planning.course {
+            let in_vain = followed.spared < 0;
+            self.planning.end(self.pages_moved(), in_vain);
+        }
     }
 
     /// The range of the plan that is followed; `None` where it is gone.
@@ -276,6 +299,7 @@ impl Followed {
     /// A period begins. Whether less moves than without the plan, or may soon.
     fn pays(&mut self, moved: u64) -> bool {
         let last = moved - std::mem::replace(&mut self.moved, moved);
+        self.spared += self.before as i64 - last as i64;
         self.unsettled = if last > self.before / 2 {
             self.unsettled + 1
         } else {
@@ -340,10 +364,13 @@ mod tests {
             before: 10,
             moved: 100,
             unsettled: 0,
+            spared: 0,
         };
         // Half as much is less; what settles once may be disturbed again.
         let moved = [200, 300, 400, 405, 411, 417, 423, 429];
         let pays = moved.map(|moved| followed.pays(moved));
         assert_eq!(pays, [true, true, true, true, true, true, true, false]);
+        // What came to 329 pages would have been 80.
+        assert_eq!(followed.spared, 80 - 329);
     }
 }

@@ -61,6 +61,10 @@ impl DeviceAllocator {
                 state.give_up_plan();
                 return None;
             };
+            // While the lock was released another thread may have made a plan for another list.
+            if !state.is_in_list(site, request.list) {
+                return None;
+            }
             if state.captures > 0 || state.is_asleep(request.pool) {
                 return None;
             }
@@ -127,7 +131,7 @@ impl DeviceAllocator {
             if state.site_for(table.list, table.height).is_some() {
                 state.follow(table, period.moved_each);
             } else {
-                state.give_up_plan();
+                state.note_no_range();
             }
         }
     }

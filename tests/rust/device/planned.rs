@@ -1,5 +1,7 @@
 //! Programs that repeat themselves while memory moves for them: in the end none moves any more.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use npualloc::config::SkippedRungs;
 
 use crate::*;
@@ -261,4 +263,67 @@ fn an_emptied_cache_ends_the_plan() {
     let before = runs.planned();
     runs.calls(2);
     assert_eq!(runs.planned(), before);
+    // And makes room for the next one, however often.
+    for round in 0..8 {
+        let before = runs.planned();
+        runs.calls(100);
+        assert!(runs.planned() > before, "{round}");
+        runs.device
+            .empty_cache(MempoolId::DEFAULT)
+            .expect("nothing fails");
+    }
+}
+
+/// A period of a program of its own, by the stream and by what its sizes have more.
+fn other_period(device: &DeviceAllocator, stream: StreamKey, more: usize) {
+    let mut alive = Vec::new();
+    for size in SIZES {
+        alive.push(device.allocate((size + more) * MIB, stream).expect("fits"));
+        if alive.len() > ALIVE {
+            assert!(device.deallocate(alive.remove(0)));
+        }
+    }
+    for addr in alive {
+        assert!(device.deallocate(addr));
+    }
+}
+
+#[test]
+fn a_place_in_another_threads_plan_is_not_handed_out() {
+    let runs = Runs::new(8 * GIB, "expandable_segments:True", None);
+    let device = &runs.device;
+    device.plan_eagerly();
+    let until_planned = |device: &DeviceAllocator, stream, more, wanted| {
+        let before = device.ladder().blocks_planned;
+        for _ in 0..40 {
+            if device.ladder().blocks_planned >= before + wanted {
+                return;
+            }
+            other_period(device, stream, more);
+        }
+        panic!("no plan was made");
+    };
+    until_planned(device, S1, 0, 1);
+    // Its places need memory again; the range stays, as something lies in it.
+    device.allocate(SIZES[0] * MIB, S1).expect("fits");
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    let acted = Arc::new(AtomicBool::new(false));
+    let (other, told) = (Arc::downgrade(device), acted.clone());
+    let driver = Arc::downgrade(&runs.driver);
+    runs.driver.meanwhile("map", move || {
+        told.store(true, Ordering::Relaxed);
+        let other = other.upgrade().expect("it is asked");
+        until_planned(&other, S2, 1, 30);
+        // Its work goes on.
+        driver.upgrade().expect("it is asked").submit(token(2));
+    });
+    for size in &SIZES[1..] {
+        let addr = device.allocate(size * MIB, S1).expect("fits");
+        assert_eq!(device.describe_block(addr).expect("live").stream, S1);
+        device.check_consistency().expect("consistent");
+        if acted.load(Ordering::Relaxed) {
+            return;
+        }
+    }
+    panic!("nothing was mapped");
 }
