@@ -175,7 +175,7 @@ def _index(device):
     """Number of a device given as in torch; of the current one for None."""
     import torch
 
-    index = device if isinstance(device, int) else None
+    index = device if isinstance(device, int) and not isinstance(device, bool) else None
     if index is None and device is not None:
         named = torch.device(device)
         if named.type != "npu":
@@ -186,7 +186,7 @@ def _index(device):
     count = torch.npu.device_count()
     # ctypes would leave the upper bits of others out, and mean another device.
     if not 0 <= index < count:
-        raise ValueError(f"npualloc: there is no NPU {index}, only {count} from 0 on")
+        raise ValueError(f"npualloc: there is no NPU {index}; there are {count}, numbered from 0")
     return index
 
 
@@ -221,7 +221,7 @@ def _autoload():
         reason = error
         while reason.__cause__ is not None:
             reason = reason.__cause__
-        text = f"npualloc is not used: {reason}"
+        text = f"npualloc is not used: {str(reason).removeprefix('npualloc: ')}"
         try:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
         except RuntimeWarning:

@@ -24,6 +24,8 @@ pub struct Request {
     pub stack: u32,
 }
 
+/// What the marker before a request that failed begins with.
+pub(super) const FAILED: &str = "out of memory: ";
 /// Bytes of a stack's frames that are kept: a line must be shorter than the reader's longest.
 const LONGEST_STACK: usize = 16 << 10;
 
@@ -224,11 +226,15 @@ impl Recorder {
 
     /// A step or a phase begins. False once the recording is over.
     pub fn mark(&self, label: &str) -> bool {
-        let label: String = label
+        let mut label: String = label
             .chars()
             .take(200)
             .map(|c| if c.is_control() { ' ' } else { c })
             .collect();
+        if label.starts_with(FAILED) {
+            // What only says so must not make the next block one that never was.
+            label.insert_str(0, "marked: ");
+        }
         let mut state = self.state.lock();
         for file in 0..state.files.len() {
             state.files[file].1.mark(&label);

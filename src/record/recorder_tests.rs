@@ -325,6 +325,21 @@ fn nothing_of_a_recording_stays_in_memory() {
 }
 
 #[test]
+fn a_marker_that_reads_like_a_failure_is_none() {
+    let directory = directory();
+    let path = directory.join("t.gz");
+    let recorder = Recorder::start(&path, 0, 0).expect("started");
+    recorder.mark("out of memory: 512 bytes");
+    recorder.allocated(0x1000, &request(0, 512, 77), || 0);
+    recorder.finish().expect("written");
+    assert_eq!(
+        text(&path),
+        "# npualloc-trace v1\nm marked: out of memory: 512 bytes\na 0 512 0\n"
+    );
+    std::fs::remove_dir_all(directory).expect("removed");
+}
+
+#[test]
 fn a_file_belongs_to_one_recording_at_a_time() {
     let directory = directory();
     let path = directory.join("t.gz");
@@ -339,7 +354,18 @@ fn a_file_belongs_to_one_recording_at_a_time() {
     );
     first.finish().expect("written");
     assert_eq!(text(&path), "# npualloc-trace v1\na 0 512 0\n");
-    // The same again, although an older file is there.
+    // A file of another kind stays as it is.
+    let other = directory.join("train.py");
+    for contents in ["import torch\n", "#", "\u{1f}"] {
+        std::fs::write(&other, contents).expect("written");
+        let error = Recorder::start(&other, 0, 0)
+            .expect_err("refused")
+            .to_string();
+        assert!(error.contains("no recording"), "{error}");
+        assert_eq!(std::fs::read_to_string(&other).expect("there"), contents);
+    }
+    std::fs::remove_file(&other).expect("removed");
+    // The same again, although an older recording is there.
     Recorder::start(&path, 0, 0)
         .expect("started")
         .finish()

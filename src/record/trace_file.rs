@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::limits::Limits;
-use super::recorder::Request;
-use super::writer::{PIECE, Writer, tell};
+use super::recorder::{FAILED, Request};
+use super::writer::{FIRST_LINE, PIECE, Writer, tell};
 
 /// A file could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -62,7 +62,7 @@ impl TraceFile {
             limits: Limits::READER,
             ended: None,
         };
-        file.line(format_args!("# npualloc-trace v1"));
+        file.line(format_args!("{FIRST_LINE}"));
         Ok(file)
     }
 
@@ -149,7 +149,7 @@ impl TraceFile {
         if !self.has_room(3) {
             return;
         }
-        self.mark(&format!("out of memory: {} bytes", request.bytes));
+        self.mark(&format!("{FAILED}{} bytes", request.bytes));
         if let Some(number) = self.allocated(request, stack) {
             self.event(format_args!("f {number}"));
         }

@@ -1,16 +1,19 @@
 //! Compresses and writes in a thread of its own.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use flate2::Compression;
+use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 
 use super::lock::{lock, unlock};
 
+/// What every recording begins with.
+pub const FIRST_LINE: &str = "# npualloc-trace v1";
 /// Bytes of text in a piece.
 pub const PIECE: usize = 256 << 10;
 /// Pieces that wait for the thread. When they are all full, the program waits: nothing is lost.
@@ -25,7 +28,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Makes the file, or empties it, unless another recording is writing it.
+    /// Makes the file. An older recording is emptied, unless another process is writing it; any other file stays.
     pub fn create(path: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let file = options
@@ -35,6 +38,11 @@ impl Writer {
             .open(path)?;
         if file.metadata()?.is_file() {
             lock(&file)?;
+            if !may_be_replaced(path)? {
+                unlock(&file);
+                let what = "it exists, and is no recording that could be replaced";
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
+            }
             file.set_len(0)?;
         }
         let path = path.to_owned();
@@ -67,6 +75,21 @@ impl Writer {
             Err(_) => Err(io::Error::other("the writing thread failed")),
         }
     }
+}
+
+/// Whether a file is empty, or a recording.
+fn may_be_replaced(path: &Path) -> io::Result<bool> {
+    let mut start = Vec::new();
+    let most = FIRST_LINE.len() as u64;
+    File::open(path)?.take(most).read_to_end(&mut start)?;
+    if start.is_empty() || start == FIRST_LINE.as_bytes() {
+        return Ok(true);
+    }
+    let mut plain = Vec::new();
+    let mut unpacked = MultiGzDecoder::new(BufReader::new(File::open(path)?)).take(most);
+    // What is no gzip file ends at once, and holds nothing then.
+    let _ = unpacked.read_to_end(&mut plain);
+    Ok(plain == FIRST_LINE.as_bytes())
 }
 
 fn write(mut file: File, path: &Path, pieces: &Receiver<Vec<u8>>) -> io::Result<u64> {

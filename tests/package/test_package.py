@@ -222,11 +222,26 @@ def test_numbers_of_no_device_and_of_no_pool_are_named(environment):
     )
     (first, second), found, none, slept = environment.answer(code, CANN_SIM_DEVICES="2")
     numbers = [2**32, -1, -(2**32), 2, 2]
-    told = [f"npualloc: there is no NPU {number}, only 2 from 0 on" for number in numbers for _ in range(3)]
+    told = [f"npualloc: there is no NPU {number}; there are 2, numbered from 0" for number in numbers for _ in range(3)]
     for number, pool in ((2**64 + first, (2**64 + first, second)), (second - 2**64, (first, second - 2**64))):
         told += [f"npualloc: {number} is no number of a pool, which has 64 bits: {pool!r}"] * 2
     assert found == told
     assert none == 0 and slept >= 8 << 20
+
+
+def test_a_truth_value_is_no_device(environment):
+    code = (
+        "import torch, npualloc\n"
+        "torch.npu.init()\n"
+        "found = []\n"
+        "for call in (npualloc.sleep, npualloc.wake_up, npualloc.check_memory, npualloc.stats):\n"
+        "    try:\n"
+        "        found.append(call(True))\n"
+        "    except TypeError:\n"
+        "        found.append('TypeError')\n"
+        "print(found)\n"
+    )
+    assert environment.answer(code, CANN_SIM_DEVICES="2") == ["TypeError"] * 4
 
 
 @pytest.mark.parametrize("device", ["", "0", "1", "'npu'", "'npu:1'"])

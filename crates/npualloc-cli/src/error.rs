@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use npualloc::config::ConfigError;
 use npualloc::error::AllocError;
+use npualloc_replay::quantity::show_size;
 use npualloc_replay::trace::TraceError;
 
 use crate::pickle::PickleError;
@@ -76,11 +77,15 @@ pub enum Error {
     Environment(ConfigError),
     /// A capacity that no device has.
     #[error(
-        "a capacity of {bytes} bytes is outside {least} to {most} bytes; where none is given it is the one in the trace's header"
+        "a capacity of {bytes} bytes{origin} is outside {} to {}",
+        show_size(*least),
+        show_size(*most)
     )]
     Capacity {
         /// As given.
         bytes: u64,
+        /// Where it is from, if that was not the command line.
+        origin: &'static str,
         /// The least the simulated device can have.
         least: u64,
         /// The most.

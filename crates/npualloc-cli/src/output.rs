@@ -76,6 +76,11 @@ fn without_controls(text: &str) -> String {
     text.chars().map(plain).collect()
 }
 
+/// A name within a text, in one line.
+pub fn name(text: &str) -> String {
+    without_controls(&text.replace('\n', "\u{fffd}"))
+}
+
 /// JSON with the control characters escaped that JSON itself allows in texts.
 fn escape_controls(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());

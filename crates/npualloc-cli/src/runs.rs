@@ -56,6 +56,10 @@ pub fn capacity(asked: Option<u64>, trace: &Trace) -> Result<u64> {
     if !(GRANULARITY..=MAX_CAPACITY).contains(&bytes) {
         return Err(Error::Capacity {
             bytes,
+            origin: match asked {
+                Some(_) => "",
+                None => " (from the trace's header)",
+            },
             least: GRANULARITY,
             most: MAX_CAPACITY,
         });

@@ -43,10 +43,12 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A size in GiB with two decimals; below 1 GiB in MiB.
+/// A size in GiB with two decimals; below 1 GiB in MiB, below 0.1 MiB in KiB.
 pub fn show_size(bytes: u64) -> String {
     let mib = bytes as f64 / 1_048_576.0;
-    if mib < 1024.0 {
+    if bytes > 0 && mib < 0.1 {
+        format!("{:.1} KiB", mib * 1024.0)
+    } else if mib < 1024.0 {
         format!("{mib:.1} MiB")
     } else {
         format!("{:.2} GiB", mib / 1024.0)
@@ -90,6 +92,7 @@ mod tests {
     fn shows_sizes_in_the_unit_that_reads_best() {
         assert_eq!(show_size(3 << 29), "1.50 GiB");
         assert_eq!(show_size(3 << 19), "1.5 MiB");
+        assert_eq!(show_size(46 << 10), "46.0 KiB");
         assert_eq!(show_size(0), "0.0 MiB");
     }
 }

@@ -9,7 +9,7 @@ use super::replay::{driver_failure, place, served};
 use crate::cli::ReportArgs;
 use crate::error::{Error, Result};
 use crate::input::Recording;
-use crate::output::Output;
+use crate::output::{Output, name};
 use crate::report::{Collector, Facts, page};
 use crate::runs::{self, show_conf};
 use crate::target::{check_apart, is_stdout, write_whole};
@@ -88,7 +88,7 @@ pub fn run(arguments: &ReportArgs, output: Output) -> Result<Verdict> {
             show_conf(&written.conf),
             show_size(capacity),
             show_size(written.peak_held),
-            written.page,
+            name(&written.page),
             show_size(written.bytes as u64),
         )
     };

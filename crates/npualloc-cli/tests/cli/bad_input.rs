@@ -185,7 +185,10 @@ fn settings_and_sizes_that_make_no_sense() {
         &["replay", trace, "--capacity", "0"],
         "a capacity of 0 bytes",
     );
-    refused(&["fit", trace, "--in", "0GiB"], "a capacity of 0 bytes");
+    refused(
+        &["fit", trace, "--in", "0GiB"],
+        "a capacity of 0 bytes is outside 2.0 MiB to 512.00 GiB",
+    );
     refused(&["fit", trace, "--in", "900TiB"], "outside");
     refused(&["fit", trace, "--in", "many"], "many");
     refused(&["fit", trace], "--in");
@@ -195,5 +198,8 @@ fn settings_and_sizes_that_make_no_sense() {
         "odd",
         growing().replace("# workload", "# capacity 7\n# workload"),
     );
-    refused(&["replay", text(&odd)], "a capacity of 7 bytes");
+    refused(
+        &["replay", text(&odd)],
+        "a capacity of 7 bytes (from the trace's header)",
+    );
 }

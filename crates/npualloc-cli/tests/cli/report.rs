@@ -38,6 +38,18 @@ fn training(events: usize) -> (String, u64) {
 }
 
 #[test]
+fn a_name_of_several_lines_is_told_in_one() {
+    let files = Files::new();
+    let trace = files.write("t", growing());
+    npualloc()
+        .args(["report", trace.to_str().expect("a name"), "-o"])
+        .arg(files.0.path().join("new\nline.html"))
+        .assert()
+        .success()
+        .stdout(contains("new\u{fffd}line.html"));
+}
+
+#[test]
 fn the_page_needs_no_network_and_runs_no_text_of_the_trace() {
     let files = Files::new();
     let (trace, _) = training(2000);
