@@ -70,10 +70,17 @@ void delete_block(void* ptr) {
   the_allocator.load(std::memory_order_acquire)->free_block(ptr);
 }
 
-NpuAllocator::NpuAllocator() : core_(new npualloc::Allocator(idle_driver_table())) {}
+NpuAllocator::NpuAllocator() : core_(new npualloc::Allocator(idle_driver_table())) {
+  // Its allocations take the long way then, which tells the program.
+  call_when_untold([] {
+    NpuAllocator* allocator = the_allocator.load(std::memory_order_acquire);
+    if (allocator != nullptr) allocator->update_detailed();
+  });
+}
 
 void NpuAllocator::init(int device_count) {
   host::read_settings();
+  force_uncached();  // As the environment is now.
   const std::lock_guard<std::mutex> lock(init_mutex_);
   if (device_count > 0 && core().device_count() == 0) {
     // Nothing was allocated yet. As with the stock allocator, bad settings are the first use's
@@ -101,6 +108,7 @@ void NpuAllocator::init(int device_count) {
 
 void* NpuAllocator::allocate_detailed(int device, size_t size, aclrtStream stream,
                                       bool external) const {
+  raise_untold();
   reports::Allocation report(core(), device, external);
   const ffi::MempoolId pool = routes_.find(device, stream);
   const std::uintptr_t context = contexts_.gather(stock::RecordContext::STATE);
@@ -125,12 +133,19 @@ void NpuAllocator::free_detailed(void* ptr, bool external) const {
   report.done();
 }
 
-void NpuAllocator::update_detailed() {
+void NpuAllocator::update_detailed() const {
   // Whoever computes it last sees what all before it changed, and is the last to store it.
   const std::lock_guard<std::mutex> lock(detailed_mutex_);
-  detailed_.store(
-      !routes_.empty() || history_.load() || tracked_.load() || mstx::enabled() || recording::on(),
-      std::memory_order_release);
+  detailed_.store(!routes_.empty() || history_.load() || tracked_.load() || mstx::enabled() ||
+                      recording::on() || has_untold(),
+                  std::memory_order_release);
+}
+
+void NpuAllocator::raise_untold() const {
+  if (C10_LIKELY(!has_untold())) return;
+  const std::exception_ptr thrown = take_untold();
+  update_detailed();
+  if (thrown != nullptr) std::rethrow_exception(thrown);
 }
 
 void NpuAllocator::begin_process_exit() const {

@@ -61,6 +61,9 @@ std::string failure_of(Step step) {
     return {};
   } catch (const c10::Error& error) {
     return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    // Of torch_npu's task queue.
+    return error.what();
   }
 }
 

@@ -160,7 +160,9 @@ class NpuAllocator final : public stock::NPUAllocator {
   // The same with private pools, contexts, trackers and reports.
   void* allocate_detailed(int device, size_t size, aclrtStream stream, bool external = false) const;
   void free_detailed(void* ptr, bool external = false) const;
-  void update_detailed();
+  void update_detailed() const;
+  // Throws what a failed operator left behind that nobody was told.
+  void raise_untold() const;
   // Hands new trace entries to the trackers.
   void deliver_trace() const;
   // Calls `empty` for the devices that hold memory. Failures are warnings unless `check_error`.
@@ -184,11 +186,11 @@ class NpuAllocator final : public stock::NPUAllocator {
   std::unordered_map<std::uintptr_t, void*> works_;
   std::size_t works_sweep_at_ = 1024;
 
-  // Whether any scope, history, tracker or memory tool is active: without them requests take the
-  // short way.
-  std::atomic<bool> detailed_{false};
+  // Whether any scope, history, tracker or memory tool is active, or a failed operator is to be
+  // told: without them requests take the short way.
+  mutable std::atomic<bool> detailed_{false};
   // Held while it is computed and stored; what it depends on is changed before.
-  std::mutex detailed_mutex_;
+  mutable std::mutex detailed_mutex_;
   PoolRoutes routes_;
   PoolAllocators pool_allocators_;
   ContextRecorder contexts_;

@@ -58,14 +58,16 @@ bool queue_for_each_stream() {
   return wanted;
 }
 
+bool environment_uncached() {
+  const char* text = std::getenv("PYTORCH_NO_NPU_MEMORY_CACHING");
+  const std::string_view value = text == nullptr ? "" : text;
+  TORCH_CHECK(value.empty() || value == "0" || value == "1",
+              "PYTORCH_NO_NPU_MEMORY_CACHING should be 0 or 1.", PTA_ERROR(ErrCode::VALUE));
+  return value == "1";
+}
+
 bool force_uncached() {
-  static const bool uncached = [] {
-    const char* text = std::getenv("PYTORCH_NO_NPU_MEMORY_CACHING");
-    const std::string_view value = text == nullptr ? "" : text;
-    TORCH_CHECK(value.empty() || value == "0" || value == "1",
-                "PYTORCH_NO_NPU_MEMORY_CACHING should be 0 or 1.", PTA_ERROR(ErrCode::VALUE));
-    return value == "1";
-  }();
+  static const bool uncached = environment_uncached();
   return uncached;
 }
 

@@ -12,6 +12,10 @@ const std::string& environment_config();
 // The text of NPUALLOC_DEBUG; empty when it is not set.
 std::string environment_debug();
 
+// Whether PYTORCH_NO_NPU_MEMORY_CACHING asks for no cache now; throws for a value that it can't
+// have. From the first use of an NPU on it is `force_uncached` that counts.
+bool environment_uncached();
+
 // Whether torch_npu's own warnings are silent (TORCH_NPU_WARNING_DISABLE).
 bool warnings_are_off();
 

@@ -76,6 +76,7 @@ void NpuAllocator::emptyCache(c10_npu::MempoolId_t mempool_id) {
 void NpuAllocator::emptyCache(bool check_error) { emptyCacheImpl(check_error, true); }
 
 void NpuAllocator::emptyCacheImpl(bool check_error, bool free_physical) {
+  if (check_error) raise_untold();
   for_each_used_device(check_error, [&](int device) {
     const std::uintptr_t context = contexts_.gather(stock::RecordContext::ALL);
     return free_physical ? core().empty_cache(device, context)

@@ -1,6 +1,8 @@
 #include "calls.h"
 
 #include <atomic>
+#include <cstring>
+#include <mutex>
 #include <utility>
 
 namespace npualloc::torch_npu_plugin {
@@ -9,6 +11,24 @@ namespace {
 
 thread_local std::exception_ptr kept_exception;
 thread_local bool check_error_enabled = true;
+
+std::mutex untold_mutex;
+std::exception_ptr untold;
+std::atomic<bool> any_untold{false};
+std::atomic<void (*)()> untold_kept{nullptr};
+
+// How the task queue's text for a failed operator begins.
+constexpr const char* kOperatorFailed = "The Inner error is reported as above";
+
+bool is_thrown_once(const std::exception_ptr& thrown) noexcept {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::exception& error) {
+    return std::strstr(error.what(), kOperatorFailed) != nullptr;
+  } catch (...) {
+    return false;
+  }
+}
 
 // The primary context of a device.
 acl::Context primary_context(std::int32_t device) {
@@ -29,9 +49,40 @@ acl::Context primary_context(std::int32_t device) {
 
 bool runtime_is_up() { return c10_npu::NpuSysCtrl::GetInstance().GetInitFlag(); }
 
-void keep_exception(std::exception_ptr thrown) noexcept { kept_exception = std::move(thrown); }
+void keep_exception(std::exception_ptr thrown) noexcept {
+  keep_untold(thrown);
+  kept_exception = std::move(thrown);
+}
 
-std::exception_ptr take_foreign() { return std::exchange(kept_exception, nullptr); }
+void keep_untold(const std::exception_ptr& thrown) noexcept {
+  if (!is_thrown_once(thrown)) return;
+  {
+    const std::lock_guard<std::mutex> lock(untold_mutex);
+    untold = thrown;
+    any_untold.store(true);
+  }
+  if (auto* tell = untold_kept.load()) tell();
+}
+
+std::exception_ptr take_foreign() {
+  std::exception_ptr mine = std::exchange(kept_exception, nullptr);
+  const std::lock_guard<std::mutex> lock(untold_mutex);
+  if (mine != nullptr && untold == mine) {
+    untold = nullptr;
+    any_untold.store(false);
+  }
+  return mine;
+}
+
+std::exception_ptr take_untold() {
+  const std::lock_guard<std::mutex> lock(untold_mutex);
+  any_untold.store(false);
+  return std::exchange(untold, nullptr);
+}
+
+bool has_untold() { return any_untold.load(); }
+
+void call_when_untold(void (*tell)()) { untold_kept.store(tell); }
 
 bool is_error_checked() noexcept { return check_error_enabled; }
 

@@ -14,6 +14,11 @@ namespace npualloc::torch_npu_plugin {
 // Exceptions must not cross the core: they wait here for the caller on this thread.
 void keep_exception(std::exception_ptr thrown) noexcept;
 
+// Keeps one that torch_npu's task queue throws once, when an operator has failed, for whichever
+// call can tell the program next (`take_untold`); others are thrown again each time, or are the
+// core's.
+void keep_untold(const std::exception_ptr& thrown) noexcept;
+
 // Whether failed waits for a device are errors on this thread: see `CheckErrorScope`.
 bool is_error_checked() noexcept;
 

@@ -30,6 +30,13 @@ DriverTable idle_driver_table();
 // Takes this thread's kept exception; null when there is none.
 std::exception_ptr take_foreign();
 
+// The exception of a failed operator that torch_npu threw into a call of the core which could not
+// fail, as a free: nobody was told, and torch_npu does not throw it again. Null when there is none.
+std::exception_ptr take_untold();
+bool has_untold();
+// `tell` is called when there is one.
+void call_when_untold(void (*tell)());
+
 // Bytes added to every request: kernels may read 32 bytes past the end of a tensor, except on
 // Ascend950 with CANN 9.1.0 and later. Asks the runtime, so only to be called after it was
 // initialised.

@@ -44,7 +44,10 @@ std::optional<c10_npu::NPUStream> StreamNames::find(c10::DeviceIndex device,
   if (!is_external(current) && handle_of(current) == handle) return current;
   const std::lock_guard<std::mutex> lock(mutex_);
   auto found = streams_.find(handle);
-  if (found == streams_.end()) {
+  // A device that was restarted has other streams, some of which may have got handles of older
+  // ones.
+  if (found == streams_.end() || handle_of(found->second) != handle) {
+    streams_.erase(handle);
     note_pools(device);
     found = streams_.find(handle);
   }
@@ -62,7 +65,7 @@ void StreamNames::note_pools(c10::DeviceIndex device) {
       for (int place = 0; place < places[kind]; ++place) {
         const auto stream = made_stream(device, kind * pool + place);
         if (!stream.has_value()) break;
-        streams_.try_emplace(handle_of(*stream), *stream);
+        streams_.insert_or_assign(handle_of(*stream), *stream);
       }
     }
   }

@@ -1,4 +1,7 @@
 // Events, waits and captures: all that goes by the order of streams.
+#include <pthread.h>
+
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,22 +15,52 @@ namespace npualloc::torch_npu_plugin {
 
 namespace {
 
+// Whether this is a thread of torch_npu's that takes tasks out of a queue.
+bool takes_tasks() {
+  char name[16] = {};
+  return pthread_getname_np(pthread_self(), name, sizeof name) == 0 &&
+         std::strcmp(name, "acl_thread") == 0;
+}
+
 // torch_npu makes the runtime's event when it is recorded first, so what it is for can be said
 // until then: fences are events that streams can wait for.
 class Event {
  public:
   c10_npu::NPUEvent* operator->() { return event_.get(); }
-  c10_npu::NPUEvent& as_fence() {
+
+  // Goes through torch_npu's task queue, behind the kernels it must follow.
+  void record(const c10_npu::NPUStream& stream) {
+    stream_ = stream;
+    event_->record(stream);
+  }
+  void record_as_fence(const c10_npu::NPUStream& stream) {
     if (!is_fence_) event_ = std::make_unique<c10_npu::NPUEvent>(ACL_EVENT_SYNC);
     is_fence_ = true;
-    return *event_;
+    record(stream);
+  }
+
+  // What NPUEvent::synchronize does, but for this: once an operator has failed, the task queue
+  // drops what comes, records too, and that function would wait for one for ever.
+  void wait() {
+    if (!event_->isCreated()) return;
+    // Who takes tasks out of the queue can't wait for its end.
+    if (takes_tasks()) return event_->synchronize();
+    const DeviceScope scope(event_->device_index());
+    (void)stream_->stream();  // Once the queue is empty. Throws what went wrong in it.
+    NPU_CHECK_ERROR(api().synchronize_event(event_->event()), "aclrtSynchronizeEvent");
+    // It was dropped: nothing else tells of its stream.
+    if (!event_->query()) c10_npu::npuSynchronizeDevice(false);
   }
 
  private:
+  std::optional<c10_npu::NPUStream> stream_;
   std::unique_ptr<c10_npu::NPUEvent> event_ =
       std::make_unique<c10_npu::NPUEvent>(ACL_EVENT_CAPTURE_STREAM_PROGRESS);
   bool is_fence_ = false;
 };
+
+// Without the backtrace that c10::Error adds.
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 Event& event_of(std::uintptr_t event) { return *reinterpret_cast<Event*>(event); }
 
@@ -60,11 +93,10 @@ c10_npu::NPUStream stream_of(StreamToken token) {
   return c10_npu::NPUStream(c10_npu::NPUStream::UNCHECKED, stream);
 }
 
-// Goes through torch_npu's task queue, behind the kernels it must follow.
 std::int32_t event_record_fn(void*, std::uintptr_t event, StreamToken stream) {
   return while_up([&] {
     const ContextScope scope(stream.device);
-    event_of(event)->record(stream_of(stream));
+    event_of(event).record(stream_of(stream));
     return acl::kSuccess;
   });
 }
@@ -72,7 +104,7 @@ std::int32_t event_record_fn(void*, std::uintptr_t event, StreamToken stream) {
 std::int32_t event_record_for_streams_fn(void*, std::uintptr_t event, StreamToken stream) {
   return while_up([&] {
     const ContextScope scope(stream.device);
-    event_of(event).as_fence().record(stream_of(stream));
+    event_of(event).record_as_fence(stream_of(stream));
     return acl::kSuccess;
   });
 }
@@ -97,19 +129,20 @@ std::int32_t event_record_fence_fn(void*, std::int32_t device, std::uintptr_t ev
     const ContextScope scope(device);
     const auto named = stream_names().find(index(device), stream);
     if (!named.has_value()) return acl::kUnsupported;
-    return on_named([&] { event_of(event).as_fence().record(*named); });
+    return on_named([&] { event_of(event).record_as_fence(*named); });
   });
 }
 
 // Goes through the task queue too, so that it comes before the kernels that are submitted next.
+// With a queue for each stream it would run later than it is asked for, maybe after the event was
+// recorded once more, and is waited for on the host instead.
 std::int32_t stream_wait_fn(void*, std::int32_t device, std::uintptr_t stream,
                             std::uintptr_t event) {
   return while_up([&] {
     const ContextScope scope(device);
+    if (queue_for_each_stream()) return acl::kUnsupported;
     const auto named = stream_names().find(index(device), stream);
     if (!named.has_value()) return acl::kUnsupported;
-    std::optional<python::Released> released;
-    if (queue_for_each_stream()) released.emplace();
     return on_named([&] { event_of(event)->block(*named); });
   });
 }
@@ -127,11 +160,12 @@ std::int32_t event_synchronize_fn(void*, std::uintptr_t event) {
     // operators of the old path in Python. torch_npu lets it go for such waits of its own, too.
     const python::Released released;
     try {
-      event_of(event)->synchronize();
-    } catch (const c10::Error& error) {
+      event_of(event).wait();
+    } catch (const std::exception& error) {
       // A device that was stopped completes nothing; what it did is over all the same.
       if (is_error_checked()) throw;
-      TORCH_WARN("npualloc: waiting for an event failed: ", error.what_without_backtrace());
+      keep_untold(std::current_exception());
+      TORCH_WARN("npualloc: waiting for an event failed: ", first_line(error.what()));
     }
     return acl::kSuccess;
   });
@@ -164,9 +198,7 @@ void add_wait_functions(DriverTable& table) {
   table.event_create = &event_create_fn;
   table.event_destroy = &event_destroy_fn;
   table.event_record = &event_record_fn;
-  // With a task queue for each stream a wait runs later than it is asked for, maybe after the event
-  // was recorded once more: on another stream, which is then waited for instead.
-  if (!queue_for_each_stream()) table.event_record_for_streams = &event_record_for_streams_fn;
+  table.event_record_for_streams = &event_record_for_streams_fn;
   table.event_record_fence = &event_record_fence_fn;
   if (api().stream_wait_event != nullptr) table.stream_wait = &stream_wait_fn;
   table.event_query = &event_query_fn;

@@ -7,6 +7,7 @@
 
 #include "../allocator/npu_allocator.h"
 #include "../allocator/recording.h"
+#include "../allocator/settings.h"
 #include "../driver/driver.h"
 #include "plugin.h"
 #include "rust/cxx.h"
@@ -37,8 +38,8 @@ void register_allocator() {
       !wheel->initialized(),
       "npualloc: the NPU is initialised already; load npualloc after `import torch_npu` and "
       "before the first use of an NPU");
-  force_uncached();  // A bad value is reported here rather than at the first allocation.
-  driver_table();    // A runtime that lacks a function is reported here too.
+  environment_uncached();  // A bad value is reported here rather than at the first allocation.
+  driver_table();          // A runtime that lacks a function is reported here too.
   meet_wheel(wheel);
   auto* mine = new NpuAllocator();
   the_allocator.store(mine, std::memory_order_release);

@@ -343,20 +343,31 @@ impl DeviceAllocator {
             "a new segment"
         });
         try_growth!(growth);
-        // Pools opted in for overflow.
-        if request.pool == PoolId::DEFAULT && !skipped.has(Rung::OverflowPools) {
-            for pool in state.pools.overflow_pools() {
-                if state.is_asleep(pool) {
-                    continue;
-                }
-                attempt.tried.push("a pool for overflow");
-                let overflow = state.request(request.requested, self.pad, request.stream, pool);
-                if let Some(id) = state.find(&overflow) {
-                    state.ladder.overflow_pools += 1;
-                    return Ok(Ok(state.hand_out(id, &overflow, context.clone())));
-                }
-            }
+        // Only now is it known that the driver has no more.
+        if self.share_blocks(state, request) {
+            attempt.tried.push("memory of other streams");
+            return self.climb_shared(state, request, context, attempt);
         }
+        // Pools opted in for overflow.
+        macro_rules! try_overflow {
+            () => {
+                if request.pool == PoolId::DEFAULT && !skipped.has(Rung::OverflowPools) {
+                    for pool in state.pools.overflow_pools() {
+                        if state.is_asleep(pool) {
+                            continue;
+                        }
+                        attempt.tried.push("a pool for overflow");
+                        let overflow =
+                            state.request(request.requested, self.pad, request.stream, pool);
+                        if let Some(id) = state.find(&overflow) {
+                            state.ladder.overflow_pools += 1;
+                            return Ok(Ok(state.hand_out(id, &overflow, context.clone())));
+                        }
+                    }
+                }
+            };
+        }
+        try_overflow!();
         // Oversize blocks, just enough of them. Waiting for their last use would break a capture.
         let oversize = !capturing && !skipped.has(Rung::Oversize);
         if oversize && self.release_oversize(state, request)? {
@@ -401,6 +412,8 @@ impl DeviceAllocator {
                 try_cache!(full_release);
                 try_growth!(full_release);
             }
+            try_cache!(full_release);
+            try_overflow!();
         }
         if capturing {
             attempt.tried.push("nothing that a graph capture forbids");

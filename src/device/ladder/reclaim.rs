@@ -112,6 +112,9 @@ impl DeviceAllocator {
         if virtual_memory && left != Some(0) {
             self.release_fixed(state, left, &settled)?;
         }
+        if enough.is_none() {
+            self.finish_probe(state);
+        }
         if enough.is_none() || !virtual_memory {
             self.free_idle_pages(state, enough)?;
         }

@@ -106,7 +106,10 @@ impl DeviceAllocator {
     /// Gives back what is left of a try that could not be undone. What stays is no page that a client waits for: the next
     /// call tries again.
     pub(in crate::device) fn finish_probe(&self, state: &mut MutexGuard<'_, State>) {
-        let (Some(driver), Some(mut probe)) = (self.driver.virtual_memory(), state.probe.take())
+        // What is left empty keeps other threads from trying; a try that is under way left nothing yet.
+        let left = state.probe.as_mut().filter(|probe| probe.addr.is_some());
+        let (Some(driver), Some(mut probe)) =
+            (self.driver.virtual_memory(), left.map(std::mem::take))
         else {
             return;
         };

@@ -18,6 +18,7 @@ mod prefetch;
 mod quick;
 mod records;
 mod shared;
+mod shortage;
 mod sleep;
 mod streams;
 mod traffic;
