@@ -1,0 +1,25 @@
+"""Operators that fail in torch_npu's task queue, which drops everything afterwards, events too."""
+
+import pytest
+
+
+@pytest.mark.parametrize("queue", ["1", "2"])
+def test_a_program_that_was_told_goes_on_to_its_end(run_both, queue):
+    stock, subject = run_both("operators:told", fresh=True, env={"TASK_QUEUE_ENABLE": queue})
+    for one in (stock.value, subject.value):
+        assert "The Inner error is reported as above" in one["error"]["line"]
+        assert one["emptied"] is None
+
+
+def test_a_failure_that_a_free_meets_is_told_at_the_next_request(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator ends the process")
+    first, second = run("operators:met_by_a_free", fresh=True).value
+    assert "The Inner error is reported as above" in first["line"]
+    assert second is None
+
+
+def test_the_environment_counts_until_the_first_use(run_both):
+    stock, subject = run_both("operators:uncached_late", fresh=True)
+    assert subject.value == stock.value
+    assert subject.value["reserved"] == 0
