@@ -294,7 +294,7 @@ def test_another_torch_npu_is_named_and_torch_still_works(environment):
     status, output, errors = environment.run(pretend + "import torch\nprint(torch.ones(1).item())")
     assert status == 0, errors
     assert output.strip() == "1.0"
-    assert "npualloc is not used: npualloc: no library for torch_npu 2.99.0" in errors
+    assert "npualloc is not used: no library for torch_npu 2.99.0" in errors
     status, _, errors = environment.run(
         pretend + "import npualloc", TORCH_DEVICE_BACKEND_AUTOLOAD="0"
     )
