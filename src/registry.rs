@@ -157,7 +157,7 @@ impl Registry {
         let addr = device.allocate_in(bytes, stream, pool, context.clone())?;
         // Another thread can't free it before it knows it.
         if let Some(block) = device.describe_block(addr) {
-            debug.allocated(device, &block, pool);
+            debug.allocated(device, &block);
         }
         Ok(addr)
     }

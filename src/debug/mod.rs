@@ -12,6 +12,7 @@ mod compare;
 mod findings;
 mod records;
 mod shadow;
+mod unsettled;
 mod watch;
 mod watched;
 

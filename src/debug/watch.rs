@@ -10,6 +10,7 @@ use super::compare::compare;
 use super::findings::{Findings, say};
 use super::records::{Moment, Record, Records};
 use super::shadow::{Poisoned, Shadow, Span};
+use super::unsettled::Unsettled;
 use super::{MOST_ZONE, POISON_BYTE, RED_ZONE, ZONE_BYTE};
 use crate::config::{DebugOptions, UNIT};
 use crate::device::{BlockView, DeviceAllocator};
@@ -31,8 +32,7 @@ pub struct Debug {
     findings: Findings,
     /// Whether memory keeps what is written to it: not in a simulator without backing.
     keeps: AtomicU8,
-    /// Something was freed that may still be written to.
-    unsettled: AtomicBool,
+    unsettled: Unsettled,
     exiting: AtomicBool,
 }
 
@@ -50,7 +50,7 @@ impl Debug {
             shadow: Shadow::default(),
             findings: Findings::default(),
             keeps: AtomicU8::new(UNKNOWN),
-            unsettled: AtomicBool::new(false),
+            unsettled: Unsettled::default(),
             exiting: AtomicBool::new(false),
         }
     }
@@ -76,14 +76,21 @@ impl Debug {
     }
 
     /// A block was handed out: what was written to it while it was free, its red zone, its record.
-    pub fn allocated(&self, device: &DeviceAllocator, block: &BlockView, pool: MempoolId) {
+    pub fn allocated(&self, device: &DeviceAllocator, block: &BlockView) {
         let span = Span {
             addr: block.addr,
             bytes: block.size,
         };
         let poisoned = self.shadow.take(span);
         let mut zone = None;
-        if let Some(contents) = self.at_rest(device) {
+        // Replays of a graph write to what is free in its pool.
+        let replayed = block.pool != MempoolId::DEFAULT;
+        let contents = if replayed {
+            self.settled(device)
+        } else {
+            self.at_rest(device)
+        };
+        if let Some(contents) = contents {
             for part in &poisoned {
                 self.verify_poison(contents, device.id(), part);
             }
@@ -98,7 +105,7 @@ impl Debug {
             size: block.size,
             requested: block.requested,
             stream: block.stream,
-            pool,
+            pool: block.pool,
             zone,
             slept: AtomicBool::new(false),
             allocated,
@@ -134,7 +141,7 @@ impl Debug {
             return freed;
         }
         if self.options.contents() {
-            self.unsettled.store(true, Ordering::Release);
+            self.unsettled.add(device.id());
         }
         Arc::new(self.ended(live))
     }
@@ -268,13 +275,9 @@ impl Debug {
     /// As [`Self::contents`], where free memory is at rest.
     fn at_rest(&self, device: &DeviceAllocator) -> Option<&dyn Contents> {
         let contents = self.contents(device)?;
-        if self.unsettled.load(Ordering::Acquire) {
-            // One more free that was not waited for may come at any time: the flag stays then.
-            self.unsettled.store(false, Ordering::Release);
-            if contents.settle(device.id()).is_err() {
-                self.unsettled.store(true, Ordering::Release);
-                return None;
-            }
+        if let Some(count) = self.unsettled.outstanding(device.id()) {
+            contents.settle(device.id()).ok()?;
+            self.unsettled.settle(device.id(), count);
         }
         Some(contents)
     }

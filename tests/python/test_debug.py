@@ -98,6 +98,12 @@ def test_a_program_without_faults_runs(debug, env, words):
     assert "npualloc:" not in outcome.output
 
 
+@pytest.mark.parametrize("words", [ALL, "poison"])
+def test_a_forked_process_leaves_its_parents_memory_alone(debug, words):
+    value = debug("forked", words).value
+    assert value == {"data": [[1.0], [1.0]], "status": 0, "then": None}
+
+
 def test_a_check_looks_at_what_lives(debug, request):
     plugin = request.config.getoption("--plugin")
     value = debug("checked", ALL, plugin=plugin).value

@@ -1,8 +1,11 @@
 #include "calls.h"
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstring>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
 namespace npualloc::torch_npu_plugin {
@@ -46,6 +49,16 @@ acl::Context primary_context(std::int32_t device) {
 }
 
 }  // namespace
+
+bool is_queue_thread() {
+  static thread_local const bool is = [] {
+    char name[16] = {};
+    if (pthread_getname_np(pthread_self(), name, sizeof name) != 0) return false;
+    const std::string_view text(name);
+    return text == "acl_thread" || text == "release_thread";
+  }();
+  return is;
+}
 
 bool runtime_is_up() { return c10_npu::NpuSysCtrl::GetInstance().GetInitFlag(); }
 

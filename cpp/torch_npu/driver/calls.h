@@ -22,6 +22,10 @@ void keep_untold(const std::exception_ptr& thrown) noexcept;
 // Whether failed waits for a device are errors on this thread: see `CheckErrorScope`.
 bool is_error_checked() noexcept;
 
+// Whether this is one of torch_npu's own threads, which work through its task queue: waiting for
+// the queue there would be waiting for itself.
+bool is_queue_thread();
+
 // What the call returns; `kForeignException` where it throws, with the exception kept.
 template <typename Call>
 std::int32_t guarded(Call call) noexcept {

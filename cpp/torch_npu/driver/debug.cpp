@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 #include <execinfo.h>
-#include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -13,6 +13,7 @@
 #include "../allocator/recording.h"
 #include "../pch.h"
 #include "../python/stack.h"
+#include "calls.h"
 #include "driver.h"
 
 namespace npualloc::torch_npu_plugin {
@@ -20,18 +21,6 @@ namespace npualloc::torch_npu_plugin {
 namespace {
 
 constexpr int kFrames = 16;
-
-// Whether this is one of torch_npu's own threads, which work through its task queue: waiting for
-// the queue there would be waiting for itself.
-bool is_queue_thread() {
-  static thread_local const bool is = [] {
-    char name[16] = {};
-    if (pthread_getname_np(pthread_self(), name, sizeof name) != 0) return false;
-    const std::string_view text(name);
-    return text == "acl_thread" || text == "release_thread";
-  }();
-  return is;
-}
 
 // Makes a device current while it lives.
 class OnDevice {
@@ -47,7 +36,10 @@ class OnDevice {
 template <typename Call>
 std::int32_t quiet(Call call) noexcept {
   try {
-    if (!runtime_is_up()) return acl::kUnsupported;
+    // The memory is that of the process which looked first: one that is forked from it must neither
+    // write to what the other uses nor use its runtime.
+    static const pid_t process = getpid();
+    if (!runtime_is_up() || process != getpid()) return acl::kUnsupported;
     return python::staying(call);
   } catch (...) {
     return acl::kUnsupported;

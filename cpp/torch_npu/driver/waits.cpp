@@ -1,7 +1,4 @@
 // Events, waits and captures: all that goes by the order of streams.
-#include <pthread.h>
-
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,13 +11,6 @@
 namespace npualloc::torch_npu_plugin {
 
 namespace {
-
-// Whether this is a thread of torch_npu's that takes tasks out of a queue.
-bool takes_tasks() {
-  char name[16] = {};
-  return pthread_getname_np(pthread_self(), name, sizeof name) == 0 &&
-         std::strcmp(name, "acl_thread") == 0;
-}
 
 // torch_npu makes the runtime's event when it is recorded first, so what it is for can be said
 // until then: fences are events that streams can wait for.
@@ -44,7 +34,7 @@ class Event {
   void wait() {
     if (!event_->isCreated()) return;
     // Who takes tasks out of the queue can't wait for its end.
-    if (takes_tasks()) return event_->synchronize();
+    if (is_queue_thread()) return event_->synchronize();
     const DeviceScope scope(event_->device_index());
     (void)stream_->stream();  // Once the queue is empty. Throws what went wrong in it.
     NPU_CHECK_ERROR(api().synchronize_event(event_->event()), "aclrtSynchronizeEvent");

@@ -73,7 +73,7 @@ impl DeviceAllocator {
         }
         let memory = MutexGuard::unlocked(state, || self.driver.memory_info(self.id))?;
         let share = state.settings.per_process_memory_fraction;
-        let promised = state.held() + size;
+        let promised = state.held().saturating_add(size);
         Ok(promised as f64 > (share * memory.total as f64).floor())
     }
 
@@ -85,7 +85,7 @@ impl DeviceAllocator {
         size: usize,
         context: &Option<Arc<Context>>,
     ) -> Result<std::result::Result<usize, Refusal>> {
-        let promised = state.held() + size;
+        let promised = state.held().saturating_add(size);
         if state.limit.is_some_and(|limit| promised > limit) {
             return Ok(Err(Refusal::Full));
         }

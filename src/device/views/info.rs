@@ -3,7 +3,7 @@
 use crate::block::BlockState;
 use crate::device::DeviceAllocator;
 use crate::device::state::{BlockHandle, State};
-use crate::ids::{BlockId, StreamKey};
+use crate::ids::{BlockId, MempoolId, StreamKey};
 use crate::page::PageTable;
 use crate::stats::{Counters, DeviceStats, Ladder};
 
@@ -24,6 +24,8 @@ pub struct BlockView {
     pub base_addr: usize,
     /// Size of its segment.
     pub base_size: usize,
+    /// The pool that it lies in: with overflow not the one it was asked of.
+    pub pool: MempoolId,
     /// Its segment is of the large pool.
     pub large: bool,
     /// Size of its segment's pages; `None` for a fixed segment.
@@ -51,6 +53,7 @@ impl State {
             stream: self.stream_of(id),
             base_addr: segment.addr,
             base_size: segment.size,
+            pool: self.pools.id_of(self.lists[block.list].pool),
             large: !segment.small,
             page_size: segment.pages.as_ref().map(PageTable::page_size),
         })

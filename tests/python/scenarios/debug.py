@@ -201,3 +201,18 @@ def training():
 def words():
     """Whether an allocation works under the environment's words."""
     return {"error": caught(allocate, 100), "debug": os.environ.get("NPUALLOC_DEBUG")}
+
+
+def forked():
+    """A forked process drops tensors that its parent uses. What the parent has in them, and the child's status."""
+    data = [torch.ones(count, device="npu") for count in (1000, MIB)]
+    torch.npu.synchronize()
+    child = os.fork()
+    if child == 0:
+        data.clear()
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    found = [sorted(set(one.cpu().tolist())) for one in data]
+    data.clear()
+    # What was found damaged would be raised.
+    return {"data": found, "status": status, "then": _message(caught(allocate, MIB))}

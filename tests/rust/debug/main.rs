@@ -1,5 +1,6 @@
 //! The debug mode over the fake driver: what it finds, what it says of it, and what it leaves alone.
 
+mod at_rest;
 mod sleep;
 
 use std::sync::Arc;
