@@ -228,6 +228,35 @@ impl DeviceAllocator {
         self.climb(state, request, context, attempt)
     }
 
+    /// Serves a request from a free block in a pool that was opted in for overflow.
+    fn serve_from_overflow(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        request: &Request,
+        context: &Option<Arc<Context>>,
+        attempt: &mut Attempt,
+    ) -> Option<usize> {
+        let skipped = state.settings.skipped_rungs.has(Rung::OverflowPools);
+        if request.pool != PoolId::DEFAULT || skipped {
+            return None;
+        }
+        for pool in state.pools.overflow_pools() {
+            if state.is_asleep(pool) {
+                continue;
+            }
+            const OVERFLOW: &str = "a pool for overflow";
+            if attempt.tried.last() != Some(&OVERFLOW) {
+                attempt.tried.push(OVERFLOW);
+            }
+            let overflow = state.request(request.requested, self.pad, request.stream, pool);
+            if let Some(id) = state.find(&overflow) {
+                state.ladder.overflow_pools += 1;
+                return Some(state.hand_out(id, &overflow, context.clone()));
+            }
+        }
+        None
+    }
+
     /// Begins anew, with the blocks of all streams, which came into one list.
     fn climb_shared(
         &self,
@@ -349,25 +378,9 @@ impl DeviceAllocator {
             return self.climb_shared(state, request, context, attempt);
         }
         // Pools opted in for overflow.
-        macro_rules! try_overflow {
-            () => {
-                if request.pool == PoolId::DEFAULT && !skipped.has(Rung::OverflowPools) {
-                    for pool in state.pools.overflow_pools() {
-                        if state.is_asleep(pool) {
-                            continue;
-                        }
-                        attempt.tried.push("a pool for overflow");
-                        let overflow =
-                            state.request(request.requested, self.pad, request.stream, pool);
-                        if let Some(id) = state.find(&overflow) {
-                            state.ladder.overflow_pools += 1;
-                            return Ok(Ok(state.hand_out(id, &overflow, context.clone())));
-                        }
-                    }
-                }
-            };
+        if let Some(addr) = self.serve_from_overflow(state, request, context, attempt) {
+            return Ok(Ok(addr));
         }
-        try_overflow!();
         // Oversize blocks, just enough of them. Waiting for their last use would break a capture.
         let oversize = !capturing && !skipped.has(Rung::Oversize);
         if oversize && self.release_oversize(state, request)? {
@@ -412,8 +425,11 @@ impl DeviceAllocator {
                 try_cache!(full_release);
                 try_growth!(full_release);
             }
+            // Another thread may have got a segment meanwhile, and blocks in pools for overflow have come back.
             try_cache!(full_release);
-            try_overflow!();
+            if let Some(addr) = self.serve_from_overflow(state, request, context, attempt) {
+                return Ok(Ok(addr));
+            }
         }
         if capturing {
             attempt.tried.push("nothing that a graph capture forbids");
