@@ -117,6 +117,12 @@ impl Cycle {
         repeated.then(|| self.period(period))
     }
 
+    /// Whether the block at an address came within the last `period` steps.
+    pub fn came_within(&self, addr: usize, period: usize) -> bool {
+        let step = self.alive.get(&addr);
+        step.is_some_and(|&at| self.steps.len() - at <= period)
+    }
+
     /// Whether too many steps were noted.
     pub fn is_full(&self) -> bool {
         self.steps.len() >= MOST_STEPS

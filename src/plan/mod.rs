@@ -8,4 +8,5 @@ mod timetable;
 pub use cycle::{Cycle, Period};
 #[cfg(test)]
 pub use cycle::{MOST_STEPS, Tenancy};
+pub use packing::Obstacle;
 pub use timetable::{Place, Timetable};

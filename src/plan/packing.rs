@@ -1,8 +1,11 @@
-//! Blocks of a program that repeats itself, packed: each gets an offset at which no other lies while it is alive.
+//! Blocks of a program that repeats itself, packed: each gets an offset at which no other lies while it is alive, and
+//! nothing else ever does.
 //!
-//! The largest go first, each into the smallest gap that is left. That is the heuristic known for dynamic storage
-//! allocation as best fit by decreasing size; on the periods of recorded FSDP programs it needs 1.000 times what is alive
-//! at once.
+//! The largest go first, each into a gap that is left: best fit by decreasing size, a heuristic known for dynamic storage
+//! allocation. On the periods of recorded FSDP programs the smallest gap needs 1.000 times what is alive at once, between
+//! obstacles the lowest or the largest one does (1.0015 instead of up to 1.05). So all are tried.
+
+use std::cmp::Reverse;
 
 /// A block that is alive for a while in each period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,62 +32,169 @@ impl Item {
     }
 }
 
+/// What something else takes for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Obstacle {
+    /// Where it begins, in bytes.
+    pub offset: usize,
+    /// Bytes, not 0.
+    pub size: usize,
+}
+
 /// Where items lie.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Packing {
     /// Offsets, bytes, in the order of the items.
     pub offsets: Vec<usize>,
     /// Where the last one ends.
     pub height: usize,
+    /// Bytes that some item has at some time.
+    pub bytes: usize,
 }
 
-/// Packs items, at multiples of `align` (not 0). Takes time with the square of their number.
-pub fn pack(items: &[Item], period: usize, align: usize) -> Packing {
+/// Which of the gaps that hold an item it gets.
+#[derive(Debug, Clone, Copy)]
+enum Fit {
+    Smallest,
+    Lowest,
+    Largest,
+}
+
+/// How much more than the least is good enough: one part of it in this many.
+const GOOD_ENOUGH: usize = 512;
+
+/// Packs items, at multiples of `align` (not 0), around obstacles. Takes time with the square of their number.
+pub fn pack(items: &[Item], obstacles: &[Obstacle], period: usize, align: usize) -> Packing {
+    let least = most_alive(items, period);
+    let mut best: Option<Packing> = None;
+    let fits = [Fit::Smallest, Fit::Lowest, Fit::Largest];
+    let ways = [false, true].map(|longest_first| fits.map(|fit| (fit, longest_first)));
+    for (fit, longest_first) in ways.into_iter().flatten() {
+        let packing = pack_by(fit, longest_first, items, obstacles, period, align);
+        if best.as_ref().is_none_or(|best| packing.bytes < best.bytes) {
+            best = Some(packing);
+        }
+        if best
+            .as_ref()
+            .is_some_and(|best| best.bytes <= least + least / GOOD_ENOUGH)
+        {
+            break;
+        }
+    }
+    best.unwrap_or_default()
+}
+
+fn pack_by(
+    fit: Fit,
+    longest_first: bool,
+    items: &[Item],
+    obstacles: &[Obstacle],
+    period: usize,
+    align: usize,
+) -> Packing {
     let mut order: Vec<usize> = (0..items.len()).collect();
-    order.sort_by_key(|&at| (std::cmp::Reverse(items[at].size), items[at].from));
+    let stay = |item: &Item| Reverse(if longest_first { item.stay } else { 0 });
+    order.sort_by_key(|&at| (Reverse(items[at].size), stay(&items[at]), items[at].from));
     let mut packing = Packing {
         offsets: vec![0; items.len()],
         height: 0,
+        bytes: 0,
     };
-    let (mut placed, mut taken): (Vec<usize>, Vec<(usize, usize)>) = (Vec::new(), Vec::new());
+    let (mut placed, mut taken): (Vec<usize>, Vec<Obstacle>) = (Vec::new(), Vec::new());
     for at in order {
         let item = &items[at];
         let others = placed
             .iter()
             .filter(|&&other| item.meets(&items[other], period));
         taken.clear();
-        taken.extend(others.map(|&other| (packing.offsets[other], items[other].size)));
-        taken.sort_unstable();
-        let offset = smallest_gap(&taken, item.size, align);
+        taken.extend_from_slice(obstacles);
+        taken.extend(others.map(|&other| Obstacle {
+            offset: packing.offsets[other],
+            size: items[other].size,
+        }));
+        taken.sort_unstable_by_key(|it| (it.offset, it.size));
+        let offset = gap(fit, &taken, item.size, align);
         packing.offsets[at] = offset;
         packing.height = packing.height.max(offset + item.size);
         placed.push(at);
     }
+    packing.bytes = covered(items, &packing.offsets);
     packing
 }
 
-/// The start of the smallest gap between what is taken (offset, size; by offset) that holds `size`; behind all of it
-/// where none does.
-fn smallest_gap(taken: &[(usize, usize)], size: usize, align: usize) -> usize {
+/// The start of the gap between what is taken (by offset) that holds `size` and fits as asked; behind all of it where
+/// none does.
+fn gap(fit: Fit, taken: &[Obstacle], size: usize, align: usize) -> usize {
     let (mut free, mut best) = (0, None);
-    for &(offset, other) in taken {
-        let gap = offset.saturating_sub(free);
-        if gap >= size && best.is_none_or(|(least, _)| gap < least) {
+    for other in taken {
+        let gap = other.offset.saturating_sub(free);
+        let is_better = |(known, _): (usize, usize)| match fit {
+            Fit::Smallest => gap < known,
+            Fit::Lowest => false,
+            Fit::Largest => gap > known,
+        };
+        if gap >= size && best.is_none_or(is_better) {
             best = Some((gap, free));
         }
-        free = free.max((offset + other).next_multiple_of(align));
+        free = free.max((other.offset + other.size).next_multiple_of(align));
     }
     best.map_or(free, |(_, start)| start)
 }
 
-/// For each item the one below it whose end is nearest, of those that are there when it comes.
-pub fn neighbours_below(items: &[Item], period: usize, packing: &Packing) -> Vec<Option<usize>> {
-    let end = |at: usize| packing.offsets[at] + items[at].size;
+/// Bytes alive at once at the most.
+fn most_alive(items: &[Item], period: usize) -> usize {
+    let mut changes: Vec<i64> = vec![0; period + 1];
+    for item in items {
+        let (from, end, size) = (item.from, item.from + item.stay, item.size as i64);
+        changes[from] += size;
+        changes[end.min(period)] -= size;
+        if end > period {
+            changes[0] += size;
+            changes[end - period] -= size;
+        }
+    }
+    let levels = changes.iter().scan(0, |level, change| {
+        *level += change;
+        Some(*level)
+    });
+    levels.max().unwrap_or(0) as usize
+}
+
+/// Bytes at which one item or several lie.
+fn covered(items: &[Item], offsets: &[usize]) -> usize {
+    let mut extents: Vec<(usize, usize)> = offsets
+        .iter()
+        .zip(items)
+        .map(|(&offset, item)| (offset, offset + item.size))
+        .collect();
+    extents.sort_unstable();
+    let (mut bytes, mut reached) = (0, 0);
+    for (start, end) in extents {
+        bytes += end.saturating_sub(start.max(reached));
+        reached = reached.max(end);
+    }
+    bytes
+}
+
+/// For each item where that begins which is below it with the nearest end, of the obstacles and of the items that are
+/// there when it comes.
+pub fn neighbours_below(
+    items: &[Item],
+    obstacles: &[Obstacle],
+    period: usize,
+    packing: &Packing,
+) -> Vec<Option<usize>> {
     let below = |at: usize| {
-        let there = (0..items.len()).filter(|&other| {
-            end(other) <= packing.offsets[at] && items[other].is_there(items[at].from, period)
+        let there = |&other: &usize| items[other].is_there(items[at].from, period);
+        let others = (0..items.len()).filter(there).map(|other| Obstacle {
+            offset: packing.offsets[other],
+            size: items[other].size,
         });
-        there.max_by_key(|&other| end(other))
+        let all = others.chain(obstacles.iter().copied());
+        let below = all.filter(|it| it.offset + it.size <= packing.offsets[at]);
+        below
+            .max_by_key(|it| it.offset + it.size)
+            .map(|it| it.offset)
     };
     (0..items.len()).map(below).collect()
 }
@@ -99,26 +209,64 @@ mod tests {
         Item { from, stay, size }
     }
 
+    fn obstacle(offset: usize, size: usize) -> Obstacle {
+        Obstacle { offset, size }
+    }
+
     #[test]
     fn blocks_that_never_meet_share_a_place() {
-        let packing = pack(&[item(0, 5, 300), item(5, 5, 200), item(9, 1, 100)], 10, 1);
+        let items = [item(0, 5, 300), item(5, 5, 200), item(9, 1, 100)];
+        let packing = pack(&items, &[], 10, 1);
         assert_eq!((packing.offsets, packing.height), (vec![0, 0, 200], 300));
     }
 
     #[test]
     fn what_stays_over_the_end_of_a_period_meets_what_comes_first() {
-        let packing = pack(&[item(8, 4, 300), item(1, 2, 200), item(2, 6, 100)], 10, 1);
+        let items = [item(8, 4, 300), item(1, 2, 200), item(2, 6, 100)];
+        let packing = pack(&items, &[], 10, 1);
         assert_eq!((packing.offsets, packing.height), (vec![0, 300, 0], 500));
     }
 
     #[test]
-    fn the_smallest_gap_counts_and_offsets_are_aligned() {
+    fn obstacles_are_gone_around_and_do_not_count() {
+        let items = [item(0, 5, 300), item(5, 5, 200), item(9, 1, 100)];
+        let packing = pack(&items, &[obstacle(200, 50), obstacle(600, 10)], 10, 1);
+        assert_eq!(packing.offsets, [250, 250, 0]);
+        assert_eq!((packing.height, packing.bytes), (550, 400));
+    }
+
+    #[test]
+    fn the_gap_that_fits_as_asked_counts_and_offsets_are_aligned() {
         let taken = [(0, 10), (100, 20), (140, 10), (300, 1)];
-        assert_eq!(smallest_gap(&taken, 20, 1), 120);
-        assert_eq!(smallest_gap(&taken, 70, 32), 160);
-        assert_eq!(smallest_gap(&taken, 200, 32), 320);
-        // One that reaches over others.
-        assert_eq!(smallest_gap(&[(0, 100), (10, 20)], 5, 1), 100);
+        let taken = taken.map(|(offset, size)| obstacle(offset, size));
+        assert_eq!(gap(Fit::Smallest, &taken, 20, 1), 120);
+        assert_eq!(gap(Fit::Smallest, &taken, 70, 32), 160);
+        assert_eq!(gap(Fit::Lowest, &taken, 20, 1), 10);
+        assert_eq!(gap(Fit::Largest, &taken, 20, 1), 150);
+        for fit in [Fit::Smallest, Fit::Lowest, Fit::Largest] {
+            assert_eq!(gap(fit, &taken, 200, 32), 320);
+            // One that reaches over others.
+            assert_eq!(gap(fit, &[obstacle(0, 100), obstacle(10, 20)], 5, 1), 100);
+        }
+    }
+
+    #[test]
+    fn another_fit_is_tried_where_the_smallest_gap_needs_more() {
+        // Between the obstacles are 100 and 110. The smallest gap for 55 is that of 100, where another has no room.
+        let obstacles = [obstacle(100, 10), obstacle(220, 10)];
+        let items = [
+            item(0, 4, 55),
+            item(1, 3, 55),
+            item(2, 2, 54),
+            item(3, 1, 45),
+        ];
+        let smallest = pack_by(Fit::Smallest, false, &items, &obstacles, 4, 1);
+        let packing = pack(&items, &obstacles, 4, 1);
+        assert_eq!(most_alive(&items, 4), 209);
+        assert!(
+            packing.bytes <= smallest.bytes && packing.bytes == 209,
+            "{packing:?} {smallest:?}"
+        );
     }
 
     /// Who is alive before each item comes.
@@ -146,7 +294,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_two_blocks_lie_in_the_same_place_at_once(
-            drawn in prop::collection::vec((1usize..40, 1usize..50), 1..40), align in 1usize..9
+            drawn in prop::collection::vec((1usize..40, 1usize..50), 1..40), align in 1usize..9,
+            between in prop::collection::vec((0usize..60, 1usize..30), 0..6)
         ) {
             // One comes at each time.
             let period = drawn.len();
@@ -155,22 +304,38 @@ mod tests {
                 .enumerate()
                 .map(|(from, &(stay, size))| item(from, stay.min(period), size))
                 .collect();
-            let packing = pack(&items, period, align);
-            let below = neighbours_below(&items, period, &packing);
+            let mut end = 0;
+            let obstacles: Vec<Obstacle> = between
+                .iter()
+                .map(|&(free, size)| {
+                    let offset = end + free;
+                    end = offset + size;
+                    obstacle(offset, size)
+                })
+                .collect();
+            let packing = pack(&items, &obstacles, period, align);
+            let below = neighbours_below(&items, &obstacles, period, &packing);
             let place = |id: usize| packing.offsets[id]..packing.offsets[id] + items[id].size;
-            for (at, under) in below.iter().enumerate() {
+            let mut bytes = vec![false; packing.height];
+            let mut most = 0;
+            for (at, &under) in below.iter().enumerate() {
                 let mine = place(at);
                 prop_assert!(mine.start % align == 0 && mine.end <= packing.height);
                 let mut nearest = None;
-                for other in alive(&items, period, at) {
-                    let theirs = place(other);
+                let there = alive(&items, period, at);
+                most = most.max(there.iter().chain([&at]).map(|&id| items[id].size).sum());
+                let fixed = obstacles.iter().map(|it| it.offset..it.offset + it.size);
+                for theirs in there.into_iter().map(place).chain(fixed) {
                     prop_assert!(theirs.end <= mine.start || mine.end <= theirs.start);
                     if theirs.end <= mine.start {
-                        nearest = nearest.max(Some(theirs.end));
+                        nearest = nearest.max(Some((theirs.end, theirs.start)));
                     }
                 }
-                prop_assert_eq!(under.map(|other| place(other).end), nearest);
+                bytes[mine].fill(true);
+                prop_assert_eq!(under, nearest.map(|(_, start)| start));
             }
+            prop_assert_eq!(packing.bytes, bytes.into_iter().filter(|&it| it).count());
+            prop_assert_eq!(most_alive(&items, period), most);
         }
     }
 }

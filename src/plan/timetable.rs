@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::cycle::{CONTEXT, Period, Tenancy, context_of};
-use super::packing::{Item, Packing, neighbours_below, pack};
+use super::packing::{Item, Obstacle, Packing, neighbours_below, pack};
 use crate::ids::ListId;
 use crate::mix::BuildMix;
 
@@ -35,10 +35,14 @@ pub struct Place {
 #[derive(Debug)]
 pub struct Timetable {
     entries: Vec<Entry>,
+    /// Where each block is to lie: offset and bytes.
+    extents: Vec<(usize, usize)>,
     /// The list whose blocks it places.
     pub list: ListId,
-    /// Bytes that they take.
+    /// Where the last of them ends.
     pub height: usize,
+    /// Bytes that they take.
+    pub bytes: usize,
     /// The next request; `None` while the program does something else.
     next: Option<usize>,
     /// Where the table goes on after the last requests, by what these were.
@@ -52,11 +56,11 @@ pub struct Timetable {
 }
 
 impl Timetable {
-    /// The table of a period, in which large blocks begin at multiples of `align`. `None` where it has too many blocks, or
-    /// none that it could place.
-    pub fn new(period: &Period, align: usize) -> Option<Self> {
+    /// The table of a period, in which large blocks begin at multiples of `align` and none lies where an obstacle does.
+    /// `None` where it has too many blocks, or none that it could place.
+    pub fn new(period: &Period, obstacles: &[Obstacle], align: usize) -> Option<Self> {
         let tenancies = &period.tenancies;
-        if tenancies.len() > MOST_BLOCKS {
+        if tenancies.len() + obstacles.len() > MOST_BLOCKS {
             return None;
         }
         let list = Self::main_list(period)?;
@@ -73,8 +77,8 @@ impl Timetable {
                 .flatten()
         };
         let items: Vec<Item> = (0..tenancies.len()).filter_map(mine).collect();
-        let packing: Packing = pack(&items, tenancies.len(), align);
-        let below = neighbours_below(&items, tenancies.len(), &packing);
+        let packing: Packing = pack(&items, obstacles, tenancies.len(), align);
+        let below = neighbours_below(&items, obstacles, tenancies.len(), &packing);
         let mut entries: Vec<Entry> = tenancies
             .iter()
             .map(|tenancy| Entry {
@@ -86,8 +90,10 @@ impl Timetable {
         for (at, item) in items.iter().enumerate() {
             let entry = &mut entries[item.from];
             entry.offset = Some(packing.offsets[at]);
-            entry.below = below[at].map(|other| packing.offsets[other]);
+            entry.below = below[at];
         }
+        let sizes = items.iter().map(|item| item.size);
+        let extents = packing.offsets.iter().copied().zip(sizes).collect();
         let mut contexts = HashMap::default();
         for at in 0..entries.len() {
             let before = (0..CONTEXT).map(|back| (at + back) % entries.len());
@@ -96,14 +102,21 @@ impl Timetable {
         }
         Some(Self {
             entries,
+            extents,
             list,
             height: packing.height,
+            bytes: packing.bytes,
             next: Some(0),
             contexts,
             last: [0; CONTEXT],
             seen: 0,
             strange: 0,
         })
+    }
+
+    /// Where each block is to lie: offset and bytes.
+    pub fn extents(&self) -> &[(usize, usize)] {
+        &self.extents
     }
 
     /// The list of virtual segments that has most bytes of blocks which come and go.
@@ -180,8 +193,9 @@ mod tests {
             (9, 10, None),
             (7, 100, Some(1)),
         ];
-        let mut table = Timetable::new(&period(&blocks), 1).expect("blocks come and go");
+        let mut table = Timetable::new(&period(&blocks), &[], 1).expect("blocks come and go");
         assert_eq!((table.height, table.list), (150, LIST));
+        assert_eq!(table.extents(), [(0, 100), (100, 50), (0, 100)]);
         for _ in 0..3 {
             let places = [7, 8, 9, 7].map(|key| table.step(key));
             let place = |offset, below| Some(Place { offset, below });
@@ -194,9 +208,23 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_there_for_good_is_gone_around() {
+        let obstacle = Obstacle {
+            offset: 90,
+            size: 20,
+        };
+        let period = period(&[(7, 100, Some(2)), (8, 50, Some(1))]);
+        let mut table = Timetable::new(&period, &[obstacle], 1).expect("blocks come and go");
+        assert_eq!((table.height, table.bytes), (210, 150));
+        let place = |offset, below| Some(Place { offset, below });
+        let places = [7, 8].map(|key| table.step(key));
+        assert_eq!(places, [place(110, Some(90)), place(0, None)]);
+    }
+
+    #[test]
     fn after_something_else_it_goes_on_where_it_was_left() {
         let blocks: Vec<_> = (0..40).map(|at| (at, 100, Some(1))).collect();
-        let mut table = Timetable::new(&period(&blocks), 1).expect("blocks come and go");
+        let mut table = Timetable::new(&period(&blocks), &[], 1).expect("blocks come and go");
         for key in 0..20 {
             assert!(table.step(key).is_some());
         }
@@ -216,24 +244,24 @@ mod tests {
 
     #[test]
     fn nothing_is_planned_for_what_never_goes() {
-        assert!(Timetable::new(&period(&[(7, 100, None)]), 1).is_none());
+        assert!(Timetable::new(&period(&[(7, 100, None)]), &[], 1).is_none());
     }
 
     #[test]
     fn fixed_segments_are_not_planned() {
         let mut period = period(&[(7, 100, Some(1)), (8, 10, Some(1))]);
         period.tenancies[0].list = LIST.fixed();
-        let table = Timetable::new(&period, 1).expect("one is in a virtual segment");
+        let table = Timetable::new(&period, &[], 1).expect("one is in a virtual segment");
         assert_eq!((table.list, table.height), (LIST, 10));
         period.tenancies[1].list = LIST.fixed();
-        assert!(Timetable::new(&period, 1).is_none());
+        assert!(Timetable::new(&period, &[], 1).is_none());
     }
 
     #[test]
     fn the_list_with_most_bytes_is_planned_alone() {
         let mut period = period(&[(7, 100, Some(1)), (8, 50, Some(1)), (9, 60, Some(1))]);
         period.tenancies[0].list = ListId(7);
-        let mut table = Timetable::new(&period, 1).expect("blocks come and go");
+        let mut table = Timetable::new(&period, &[], 1).expect("blocks come and go");
         assert_eq!(table.list, LIST);
         let placed = [7, 8, 9].map(|key| table.step(key).is_some());
         assert_eq!(placed, [false, true, true]);

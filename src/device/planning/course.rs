@@ -8,6 +8,7 @@
 
 use std::ops::Range;
 
+use super::site::Site;
 use crate::config::Rung;
 use crate::device::state::{Request, State};
 use crate::ids::{ListId, PoolId, SegmentId};
@@ -20,12 +21,12 @@ const WORTH_NOTING: u64 = 8;
 const PAYBACK: u64 = 8;
 /// Of what is held this part must come and go in a period: what goes on within a step is none.
 const WHOLE: usize = 4;
+/// Of a period of so many requests, which is no loop within a step, half as much is enough.
+const LONG: usize = 512;
 /// Of what comes and goes this part stays at the most: a loop over layers that keeps what it makes is no period.
 const MOST_CHANGE: usize = 32;
 /// Periods until memory has come to where it is to lie, at first or after something else.
 const SETTLING: u32 = 3;
-/// Ranges reserved for plans at one time at the most.
-const MOST_RANGES: u32 = 4;
 /// Tries in vain at the most.
 const MOST_TRIES: u32 = 16;
 
@@ -52,14 +53,6 @@ pub(in crate::device) struct Followed {
     spared: i64,
 }
 
-/// A range of addresses for plans.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Site {
-    pub segment: SegmentId,
-    pub addr: usize,
-    size: usize,
-}
-
 /// What is known of programs that repeat themselves.
 #[derive(Debug, Default)]
 pub(in crate::device) struct Planning {
@@ -68,9 +61,10 @@ pub(in crate::device) struct Planning {
     moved: u64,
     /// How often it was in vain: each time twice as much has to move before the next try.
     in_vain: u32,
+    /// Where the blocks of the plan that is followed lie.
     site: Option<Site>,
-    /// Ranges that were reserved and are not known to be gone.
-    ranges: u32,
+    /// Ranges that were reserved for plans.
+    pub(super) ranges: Vec<SegmentId>,
     /// Requests are always noted, and each plan is worth having: for tests.
     eager: bool,
 }
@@ -109,6 +103,11 @@ impl Planning {
         }
     }
 
+    /// Whether a live block came within the last `period` large requests, while these are noted.
+    pub(super) fn came_within(&self, addr: usize, period: usize) -> bool {
+        matches!(&self.course, Course::Noting(cycle) if cycle.came_within(addr, period))
+    }
+
     /// A block was freed.
     pub fn freed(&mut self, addr: usize) {
         if let Course::Noting(cycle) = &mut self.course {
@@ -118,10 +117,8 @@ impl Planning {
 
     /// A range is gone, as after `empty_cache`: what comes to its addresses is another one.
     pub fn forget_range(&mut self, id: SegmentId) {
-        if self.site.is_some_and(|site| site.segment == id) {
-            self.site = None;
-            self.ranges -= 1;
-        }
+        self.site = self.site.filter(|site| site.segment != id);
+        self.ranges.retain(|&range| range != id);
     }
 
     /// See [`DeviceAllocator::plan_eagerly`](crate::device::DeviceAllocator::plan_eagerly).
@@ -209,47 +206,21 @@ impl State {
     /// The plan for a period, if it is worth having.
     pub(super) fn plan(&self, period: &Period, page_size: usize) -> Option<Timetable> {
         let pays = period.moved * page_size as u64 * PAYBACK >= period.bytes as u64;
+        let long = period.tenancies.len() >= LONG;
+        let part = if long { 2 * WHOLE } else { WHOLE };
         let whole =
-            period.bytes >= self.reserved() / WHOLE && period.change <= period.bytes / MOST_CHANGE;
+            period.bytes >= self.reserved() / part && period.change <= period.bytes / MOST_CHANGE;
         let worth = pays && whole || self.planning.eager;
-        let table = worth.then(|| Timetable::new(period, self.settings.base_addr_aligned_size))?;
+        let table =
+            worth.then(|| Timetable::new(period, &[], self.settings.base_addr_aligned_size))?;
         // Blocks may have come from a pool for overflow.
         table.filter(|table| self.lists[table.list].pool == PoolId::DEFAULT)
     }
 
-    /// The range for a plan that was reserved for another one.
-    pub(super) fn site_for(&self, list: ListId, height: usize) -> Option<Site> {
-        self.planning
-            .site
-            .filter(|&site| site.size >= height && self.is_in_list(site, list))
-    }
-
-    /// Whether a range is one of a list's.
-    pub(super) fn is_in_list(&self, site: Site, list: ListId) -> bool {
-        let segment = self.segments.get(site.segment);
-        segment.is_some_and(|segment| self.arena[segment.first].list == list)
-    }
-
-    /// Whether another range may be reserved.
-    pub(super) fn may_reserve_site(&self) -> bool {
-        self.planning.ranges < MOST_RANGES
-    }
-
-    /// A range was reserved.
-    pub(super) fn take_site(&mut self, segment: SegmentId) {
-        if let Some(found) = self.segments.get(segment) {
-            self.planning.ranges += 1;
-            self.planning.site = Some(Site {
-                segment,
-                addr: found.addr,
-                size: found.size,
-            });
-        }
-    }
-
     /// From the next request on blocks lie where the plan has them.
-    pub(super) fn follow(&mut self, table: Timetable, before: u64) {
+    pub(super) fn follow(&mut self, table: Timetable, site: Site, before: u64) {
         let moved = self.pages_moved();
+        self.planning.site = Some(site);
         self.planning.course = Course::Following(Box::new(Followed {
             table,
             before,
@@ -274,11 +245,12 @@ impl State {
         }
     }
 
-    /// The range of the plan that is followed; `None` where it is gone.
+    /// Where the blocks of the plan that is followed lie; `None` where that is gone.
     pub(super) fn site(&self) -> Option<Site> {
         match &self.planning.course {
             Course::Following(followed) => {
-                self.site_for(followed.table.list, followed.table.height)
+                let site = self.planning.site;
+                site.filter(|&site| self.is_in_list(site, followed.table.list))
             }
             _ => None,
         }
@@ -354,11 +326,19 @@ mod tests {
         assert!(!worth(period(4, 64 * MIB, 3 * MIB)), "it keeps some");
         assert!(worth(period(4, 32 * MIB, 0)));
         assert!(!worth(period(4, 31 * MIB, 0)), "there is a larger one");
+        let long = |requests: usize, bytes| {
+            let one = period(4, bytes, 0);
+            let tenancies = one.tenancies.repeat(requests);
+            worth(Period { tenancies, ..one })
+        };
+        assert!(long(512, 16 * MIB));
+        assert!(!long(512, 15 * MIB) && !long(511, 16 * MIB));
     }
 
     #[test]
     fn a_plan_is_given_up_where_as_much_moves_as_without() {
-        let table = Timetable::new(&period(4, 64 * MIB, 0), 1).expect("a block comes and goes");
+        let table =
+            Timetable::new(&period(4, 64 * MIB, 0), &[], 1).expect("a block comes and goes");
         let mut followed = Followed {
             table,
             before: 10,

@@ -5,3 +5,4 @@
 pub(super) mod course;
 mod place;
 mod serve;
+mod site;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::course::Site;
+use super::site::Site;
 use crate::block::BlockState;
 use crate::device::paging::Window;
 use crate::device::state::{Request, State};

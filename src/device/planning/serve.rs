@@ -110,28 +110,29 @@ impl DeviceAllocator {
         let Some(table) = state.plan(period, page_size) else {
             return;
         };
-        if state.site_for(table.list, table.height).is_none() {
-            let range = Request {
-                list: table.list,
-                size: table.height,
-                requested: table.height,
-                ..*request
-            };
-            let range = state.at_home(&range);
-            let reserved = state
-                .may_reserve_site()
-                .then(|| self.reserve_block(state, &range));
-            if let Some(Ok(Some(block))) = reserved {
-                let segment = state.arena[block].segment;
-                state.take_site(segment);
-            }
+        let range = state.at_home(&Request {
+            list: table.list,
+            size: table.height,
+            requested: table.height,
+            ..*request
+        });
+        let page_size = state.page_size(&range);
+        if let Some((site, table)) = state.site_in_use(&table, period, page_size) {
+            return state.follow(table, site, period.moved_each);
+        }
+        let known = state.site_of_a_former_plan(table.list, table.height);
+        if known.is_none()
+            && state.may_reserve_site()
+            && let Ok(Some(block)) = self.reserve_block(state, &range)
+        {
+            let segment = state.arena[block].segment;
+            state.take_range(segment);
         }
         // The lock was released: another thread may have made a plan, and the list may be another stream's.
         if state.planning.is_noting() {
-            if state.site_for(table.list, table.height).is_some() {
-                state.follow(table, period.moved_each);
-            } else {
-                state.note_no_range();
+            match state.site_of_a_former_plan(table.list, table.height) {
+                Some(site) => state.follow(table, site, period.moved_each),
+                None => state.note_no_range(),
             }
         }
     }

@@ -122,6 +122,21 @@ fn a_full_device_maps_nothing_any_more_once_a_program_has_repeated_itself() {
 }
 
 #[test]
+fn most_memory_stays_where_it_lies() {
+    for slack in [44, 48, 60] {
+        let mut runs = Runs::new(most_alive() + slack * MIB, "expandable_segments:True", None);
+        runs.driver.refuse_aliasing();
+        let calls = runs.calls(30);
+        assert!(runs.planned() > 10 * SIZES.len() as u64);
+        assert_eq!(calls[20..], [0; 10], "{calls:?}");
+        // All of it would be unmapped and mapped.
+        let all = 2 * most_alive() / (4 * MIB);
+        let moved: u64 = calls[3..].iter().sum();
+        assert!(moved < all as u64 / 4 * 3, "{slack} {all}: {calls:?}");
+    }
+}
+
+#[test]
 fn blocks_that_other_streams_use_are_waited_for_on_the_device() {
     let capacity = most_alive() + 44 * MIB;
     let mut runs = Runs::new(capacity, "expandable_segments:True", None);
@@ -263,8 +278,22 @@ fn an_emptied_cache_ends_the_plan() {
     let before = runs.planned();
     runs.calls(2);
     assert_eq!(runs.planned(), before);
-    // And makes room for the next one, however often.
+}
+
+#[test]
+fn an_emptied_cache_makes_room_for_the_next_plan_however_often() {
+    let mut runs = Runs::new(most_alive() + 48 * MIB, "expandable_segments:True", None);
     for round in 0..8 {
+        // What stays lies among what comes and goes, so that plans have ranges of their own.
+        for (at, size) in SIZES.into_iter().enumerate() {
+            runs.step(size, at);
+            if round == 0 && (at == 5 || at == 13) {
+                runs.device.allocate(5 * MIB, S0).expect("fits");
+            }
+        }
+        while let Some((addr, _)) = runs.alive.pop() {
+            assert!(runs.device.deallocate(addr));
+        }
         let before = runs.planned();
         runs.calls(100);
         assert!(runs.planned() > before, "{round}");

@@ -1,0 +1,211 @@
+//! Which addresses a plan's blocks get: those of a range in use that has most of their memory already, with its blocks
+//! that stay as obstacles, or a range of their own. Pure.
+
+use std::cmp::Reverse;
+
+use crate::block::BlockState;
+use crate::device::state::State;
+use crate::ids::{ListId, SegmentId};
+use crate::page::PageTable;
+use crate::plan::{Obstacle, Period, Timetable};
+use crate::segment::Segment;
+
+/// Ranges reserved for plans at one time at the most.
+const MOST_RANGES: usize = 4;
+/// Obstacles cost this part more pages at the most: those would have to move in each period.
+const MOST_WORSE: usize = 1024;
+/// Blocks and obstacles that are packed several times at the most: each time takes some 40 ms for 1,400, under the lock.
+const MOST_TRIED: usize = 3072;
+/// Of the addresses that are more than enough so many eighths are left out, of those without memory: the more the fewer
+/// pages are missing, and the harder it is to pack what is left.
+const LEFT_OUT: [usize; 4] = [7, 5, 3, 0];
+
+/// Addresses for a plan's blocks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Site {
+    pub segment: SegmentId,
+    pub addr: usize,
+    pub size: usize,
+}
+
+impl Site {
+    fn new(id: SegmentId, segment: &Segment) -> Self {
+        Self {
+            segment: id,
+            addr: segment.addr,
+            size: segment.size,
+        }
+    }
+}
+
+impl State {
+    /// A range in use for the blocks of a period, and where they lie in it, if that takes a quarter fewer pages to move
+    /// than `fresh` does, the table for a range of their own.
+    pub(super) fn site_in_use(
+        &self,
+        fresh: &Timetable,
+        period: &Period,
+        page_size: usize,
+    ) -> Option<(Site, Timetable)> {
+        let ranges = self.segments.iter().filter_map(|(id, segment)| {
+            let pages = segment.pages.as_ref()?;
+            let site = Site::new(id, segment);
+            let fits = pages.page_size() == page_size && site.size >= fresh.height;
+            (fits && self.is_in_list(site, fresh.list)).then_some((site, segment, pages))
+        });
+        let (site, segment, pages) = ranges.max_by_key(|(_, _, pages)| pages.mapped_bytes())?;
+        if pages.mapped_bytes() < fresh.bytes / 4 {
+            return None;
+        }
+        let (stays, holes) = self.obstacles(segment, period.tenancies.len());
+        let taken = stays.iter().map(|it| it.size).sum::<usize>() + fresh.bytes;
+        let spare = site.size.saturating_sub(taken);
+        let mut obstacles = Vec::new();
+        for eighths in LEFT_OUT {
+            obstacles.clone_from(&stays);
+            let mut left = spare / 8 * eighths;
+            for hole in &holes {
+                if let Some(rest) = left.checked_sub(hole.size) {
+                    left = rest;
+                    obstacles.push(*hole);
+                }
+            }
+            if period.tenancies.len() + obstacles.len() > MOST_TRIED {
+                continue;
+            }
+            let table = Timetable::new(period, &obstacles, self.settings.base_addr_aligned_size)?;
+            if table.height > site.size {
+                continue;
+            }
+            let needed = Needed::by(&table, site, &stays, pages);
+            let least = fresh.bytes.div_ceil(page_size);
+            if needed.more <= least + least / MOST_WORSE {
+                return (needed.missing <= least / 4 * 3).then_some((site, table));
+            }
+        }
+        None
+    }
+
+    /// Blocks of a range that a period's requests did not bring, which stay, and addresses without memory, the longest
+    /// first.
+    fn obstacles(&self, segment: &Segment, period: usize) -> (Vec<Obstacle>, Vec<Obstacle>) {
+        let (mut stays, mut holes) = (Vec::new(), Vec::new());
+        let mut next = Some(segment.first);
+        while let Some(id) = next {
+            let block = &self.arena[id];
+            let obstacle = Obstacle {
+                offset: block.addr - segment.addr,
+                size: block.size,
+            };
+            match block.state {
+                BlockState::Live if !self.planning.came_within(block.addr, period) => {
+                    stays.push(obstacle);
+                }
+                BlockState::Unmapped => holes.push(obstacle),
+                _ => (),
+            }
+            next = block.next.some();
+        }
+        holes.sort_unstable_by_key(|it| (Reverse(it.size), it.offset));
+        (stays, holes)
+    }
+
+    /// Whether a range is one of a list's.
+    pub(super) fn is_in_list(&self, site: Site, list: ListId) -> bool {
+        let segment = self.segments.get(site.segment);
+        segment.is_some_and(|segment| self.arena[segment.first].list == list)
+    }
+
+    /// A range that was reserved for another plan and is long enough.
+    pub(super) fn site_of_a_former_plan(&self, list: ListId, height: usize) -> Option<Site> {
+        let ranges = self.planning.ranges.iter();
+        let sites = ranges.filter_map(|&id| Some(Site::new(id, self.segments.get(id)?)));
+        let mut sites = sites.filter(|&site| site.size >= height && self.is_in_list(site, list));
+        sites.next_back()
+    }
+
+    /// Whether another range may be reserved.
+    pub(super) fn may_reserve_site(&self) -> bool {
+        self.planning.ranges.len() < MOST_RANGES
+    }
+
+    /// A range was reserved.
+    pub(super) fn take_range(&mut self, segment: SegmentId) {
+        self.planning.ranges.push(segment);
+    }
+}
+
+/// Pages that a table needs.
+#[derive(Debug, PartialEq, Eq)]
+struct Needed {
+    /// Besides those of what stays.
+    more: usize,
+    /// Those without memory.
+    missing: usize,
+}
+
+impl Needed {
+    fn by(table: &Timetable, site: Site, stays: &[Obstacle], pages: &PageTable) -> Self {
+        let mut needed = vec![false; site.size.div_ceil(pages.page_size())];
+        let touched = |offset, size| pages.touching(site.addr + offset, site.addr + offset + size);
+        for &(offset, size) in table.extents() {
+            needed[touched(offset, size)].fill(true);
+        }
+        for it in stays {
+            needed[touched(it.offset, it.size)].fill(false);
+        }
+        let needed = || needed.iter().enumerate().filter(|&(_, &it)| it);
+        Self {
+            more: needed().count(),
+            missing: needed().filter(|&(page, _)| !pages.is_mapped(page)).count(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::PhysicalHandle;
+
+    const PAGE: usize = 1 << 21;
+
+    #[test]
+    fn pages_of_what_stays_are_there_anyway_and_pages_with_memory_need_none() {
+        let site = Site {
+            segment: SegmentId(0),
+            addr: 64 * PAGE,
+            size: 16 * PAGE,
+        };
+        let mut pages = PageTable::new(site.addr, PAGE);
+        for page in [0, 1, 5] {
+            pages.set(page, PhysicalHandle(7 + page), page as u32);
+        }
+        let tenancy = |key, size| crate::plan::Tenancy {
+            key,
+            list: ListId(3),
+            size,
+            stay: Some(2),
+        };
+        let period = Period {
+            tenancies: vec![tenancy(1, 4 * PAGE), tenancy(2, 2 * PAGE)],
+            moved: 0,
+            moved_each: 0,
+            bytes: 0,
+            change: 0,
+        };
+        let stays = [Obstacle {
+            offset: PAGE,
+            size: PAGE / 2,
+        }];
+        let table = Timetable::new(&period, &stays, 512).expect("blocks come and go");
+        // From 1.5 on: the first half page is that of what stays.
+        let mut extents = table.extents().to_vec();
+        extents.sort_unstable();
+        assert_eq!(
+            extents,
+            [(PAGE * 3 / 2, 4 * PAGE), (PAGE * 11 / 2, 2 * PAGE)]
+        );
+        let needed = Needed::by(&table, site, &stays, &pages);
+        assert_eq!((needed.more, needed.missing), (6, 5));
+    }
+}
