@@ -165,9 +165,22 @@ impl Needed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Settings;
     use crate::driver::PhysicalHandle;
 
     const PAGE: usize = 1 << 21;
+
+    #[test]
+    fn ranges_that_are_gone_make_room_for_others() {
+        let mut state = State::new(Settings::parse("").expect("valid"));
+        for id in 0..MOST_RANGES {
+            assert!(state.may_reserve_site());
+            state.take_range(SegmentId(id as u32));
+        }
+        assert!(!state.may_reserve_site());
+        state.planning.forget_range(SegmentId(1));
+        assert!(state.may_reserve_site());
+    }
 
     #[test]
     fn pages_of_what_stays_are_there_anyway_and_pages_with_memory_need_none() {
