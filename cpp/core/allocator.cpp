@@ -47,9 +47,10 @@ void check_table(const DriverTable& table) {
 
 rust::Box<ffi::Allocator> make(const DriverTable& table, const AllocatorOptions& options) {
   check_table(table);
-  check(ffi::check_config(options.config));
+  check(ffi::check_config(options.common_config, options.config));
   check(ffi::check_debug(options.debug));
-  return ffi::new_allocator(table, options.config, options.pad_bytes, options.debug);
+  return ffi::new_allocator(table, options.common_config, options.config, options.pad_bytes,
+                            options.debug);
 }
 
 }  // namespace

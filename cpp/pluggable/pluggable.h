@@ -8,7 +8,8 @@
 /// C++. A failed call changes nothing.
 ///
 /// npualloc_malloc and npualloc_free are enough; every other function is optional. The first call
-/// reads PYTORCH_NPU_ALLOC_CONF or PYTORCH_ALLOC_CONF.
+/// reads PYTORCH_NPU_ALLOC_CONF or PYTORCH_ALLOC_CONF, and PYTORCH_CUDA_ALLOC_CONF or
+/// PYTORCH_HIP_ALLOC_CONF before.
 #pragma once
 
 #include <c10/core/CachingDeviceAllocator.h>

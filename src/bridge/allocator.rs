@@ -35,11 +35,12 @@ pub struct Allocator {
 /// lives.
 pub unsafe fn new_allocator(
     table: &DriverTable,
+    common: &str,
     config: &str,
     pad_bytes: usize,
     debug: &str,
 ) -> Result<Box<Allocator>, AllocError> {
-    let settings = settings_of(config)?;
+    let settings = settings_of(common, config)?;
     let debug = DebugOptions::parse(debug)?;
     // SAFETY: the caller's promise.
     let driver = unsafe { ForeignDriver::new(*table) };
@@ -52,8 +53,8 @@ pub unsafe fn new_allocator(
 }
 
 /// The settings of a new allocator.
-fn settings_of(config: &str) -> Result<Settings, ConfigError> {
-    let mut settings = Settings::parse(config)?;
+fn settings_of(common: &str, config: &str) -> Result<Settings, ConfigError> {
+    let mut settings = Settings::parse_common(common)?.apply_any(config)?;
     let get = |name: &str| std::env::var(name).ok();
     settings.default_engine = DefaultEngine::from_environment(get)?;
     settings.skipped_rungs = SkippedRungs::from_environment(get)?;
@@ -61,9 +62,9 @@ fn settings_of(config: &str) -> Result<Settings, ConfigError> {
     Ok(settings)
 }
 
-pub(super) fn check_config(config: &str) -> Outcome {
+pub(super) fn check_config(common: &str, config: &str) -> Outcome {
     outcome(|| {
-        settings_of(config)?;
+        settings_of(common, config)?;
         Ok(())
     })
 }

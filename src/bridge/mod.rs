@@ -301,13 +301,14 @@ pub mod ffi {
     extern "Rust" {
         type Allocator;
 
-        /// Whether a text can be the `config` of an allocator.
-        fn check_config(config: &str) -> Outcome;
+        /// Whether texts can be the `common` and the `config` of an allocator.
+        fn check_config(common: &str, config: &str) -> Outcome;
         /// Whether a text can be the `debug` of an allocator.
         fn check_debug(words: &str) -> Outcome;
 
         /// Makes an allocator over the given driver functions. `config` is the text of
-        /// `PYTORCH_NPU_ALLOC_CONF` (empty = defaults). `pad_bytes` is added to every request before
+        /// `PYTORCH_NPU_ALLOC_CONF` (empty = defaults), applied to what `common` says, of which only the
+        /// keys of all accelerators count. `pad_bytes` is added to every request before
         /// rounding (32 where kernels may read past a tensor's end). `debug` is the text of
         /// `NPUALLOC_DEBUG` (empty = nothing is checked).
         ///
@@ -316,6 +317,7 @@ pub mod ffi {
         /// process lives.
         unsafe fn new_allocator(
             table: &DriverTable,
+            common: &str,
             config: &str,
             pad_bytes: usize,
             debug: &str,

@@ -58,6 +58,29 @@ impl Settings {
         Self::default().apply(text, None)
     }
 
+    /// The settings that `text` describes as torch's for all accelerators: keys of torch_npu's own may be there and
+    /// have no effect. As torch alone reads it, what excludes each other is no error;
+    /// `expandable_segments:True` prevails.
+    ///
+    /// # Errors
+    /// A [`ConfigError`] that names the first fault.
+    pub fn parse_common(text: &str) -> Result<Self, ConfigError> {
+        let mut settings = Self::default();
+        if text.is_empty() {
+            return Ok(settings);
+        }
+        let tokens = Tokens::new(text);
+        check_keys(&tokens, None)?;
+        settings.read_common(&tokens)?;
+        if settings.expandable_segments == ExpandableSegments::On {
+            let defaults = Self::default();
+            settings.max_split_size = defaults.max_split_size;
+            settings.garbage_collection_threshold = defaults.garbage_collection_threshold;
+        }
+        settings.precompute();
+        Ok(settings)
+    }
+
     /// These settings changed at run time by `text`, which may hold only the keys the stock
     /// allocator accepts then. As there, a non-empty `text` first puts `max_split_size_mb`,
     /// `max_non_split_rounding_mb`, `roundup_power2_divisions` and `garbage_collection_threshold`

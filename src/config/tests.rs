@@ -72,6 +72,20 @@ fn strings_read_as_in_the_stock_allocator() {
 }
 
 #[test]
+fn of_a_text_for_all_accelerators_torch_npus_own_keys_do_not_count() {
+    let text = "page_size:1g,max_split_size_mb:64,base_addr_aligned_kb:0";
+    let settings = Settings::parse_common(text).unwrap();
+    let own = Settings::parse("max_split_size_mb:64").unwrap();
+    assert_eq!(settings, own);
+    // torch alone does not mind; virtual segments are not split by size.
+    let both = Settings::parse_common("max_split_size_mb:64,expandable_segments:True").unwrap();
+    assert_eq!(both, Settings::parse("expandable_segments:True").unwrap());
+    assert_eq!(Settings::parse_common("").unwrap(), Settings::default());
+    let error = Settings::parse_common("max_split_size_mb:64,foo:1").unwrap_err();
+    assert!(error.to_string().contains("foo"), "{error}");
+}
+
+#[test]
 fn run_time_changes_as_in_the_stock_allocator() {
     compare(&runs("run"), |text| Settings::default().apply_runtime(text));
 }

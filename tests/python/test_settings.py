@@ -106,6 +106,32 @@ def test_deprecated_settings_are_warned_of_as_stock_does(run_both, text):
     assert bool(warnings[1]) == text.startswith("segment")
 
 
+CUDA, HIP, ANY, NPU = (f"PYTORCH_{name}ALLOC_CONF" for name in ("CUDA_", "HIP_", "", "NPU_"))
+
+
+@pytest.mark.parametrize("env", [
+    {CUDA: "max_split_size_mb:64"}, {HIP: "max_split_size_mb:64"}, {CUDA: "", HIP: "max_split_size_mb:64"},
+    {CUDA: "expandable_segments:True"}, {CUDA: "roundup_power2_divisions:4"}, {CUDA: "page_size:1g"},
+    {CUDA: "max_split_size_mb:64", ANY: "roundup_power2_divisions:4"},
+    {CUDA: "expandable_segments:True", NPU: "roundup_power2_divisions:4"},
+    {CUDA: "expandable_segments:True", ANY: "expandable_segments:False"},
+    {CUDA: "max_split_size_mb:64", NPU: ""}, {CUDA: "max_split_size_mb:64", NPU: "base_addr_aligned_kb:0"},
+    {CUDA: "max_split_size_mb:64", NPU: "expandable_segments:True"},
+    {CUDA: "expandable_segments:True", NPU: "max_split_size_mb:64"}, {CUDA: "foo:1"}, {NPU: "", ANY: ""},
+], ids=lambda env: ",".join(f"{name[8:-11]}={text}" for name, text in env.items()))
+def test_variables_of_other_devices_count_as_in_stock(run_both, env):
+    # Without a key npualloc would have virtual segments.
+    env = env | {"NPUALLOC_DEFAULT_ENGINE": "fixed"}
+    stock, subject = (outcome.value for outcome in run_both("settings:of_the_environment", env=env))
+    assert subject == stock
+
+
+def test_a_variable_of_another_device_chooses_the_engine(run):
+    given = {text: run("settings:of_the_environment", env={CUDA: f"expandable_segments:{text}"}).value[0]
+             for text in ("True", "False")}
+    assert given == {"True": [True], "False": [False]}
+
+
 def test_the_environment_is_read_when_settings_are_first_looked_at(request, processes, subject):
     plugin = request.config.getoption("--plugin") if subject == "npualloc" else None
     text = "per_process_memory_fraction:0.1"

@@ -79,6 +79,8 @@ NpuAllocator::NpuAllocator() : core_(new npualloc::Allocator(idle_driver_table()
 }
 
 void NpuAllocator::init(int device_count) {
+  // torch's own variables first: what it refuses must fail with torch's own error.
+  (void)c10::CachingAllocator::AcceleratorAllocatorConfig::use_expandable_segments();
   host::read_settings();
   force_uncached();  // As the environment is now.
   const std::lock_guard<std::mutex> lock(init_mutex_);
@@ -86,11 +88,12 @@ void NpuAllocator::init(int device_count) {
     // Nothing was allocated yet. As with the stock allocator, bad settings are the first use's
     // error.
     const std::string& config = environment_config();
-    check(ffi::check_config(config));
+    const std::string& common = environment_common_config();
+    check(ffi::check_config(common, config));
     const std::string debug = environment_debug();
     check(ffi::check_debug(debug));
-    auto made = std::make_unique<npualloc::Allocator>(driver_table(),
-                                                      AllocatorOptions{config, pad_bytes(), debug});
+    auto made = std::make_unique<npualloc::Allocator>(
+        driver_table(), AllocatorOptions{config, pad_bytes(), debug, common});
     for (const std::string& settings : early_settings_) {
       check(made->core().apply_any_settings(rust::Str(settings.data(), settings.size())));
     }

@@ -43,6 +43,15 @@ const std::string& environment_config() {
   return first_seen;
 }
 
+const std::string& environment_common_config() {
+  static const std::string first_seen = [] {
+    const char* cuda = std::getenv("PYTORCH_CUDA_ALLOC_CONF");
+    const char* text = cuda != nullptr ? cuda : std::getenv("PYTORCH_HIP_ALLOC_CONF");
+    return std::string(text != nullptr ? text : "");
+  }();
+  return first_seen;
+}
+
 std::string environment_debug() {
   const char* words = std::getenv("NPUALLOC_DEBUG");
   return words != nullptr ? words : "";

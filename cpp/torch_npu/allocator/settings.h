@@ -9,6 +9,10 @@ namespace npualloc::torch_npu_plugin {
 // when torch_npu looked at it, which happens once. Where both are set torch_npu refuses.
 const std::string& environment_config();
 
+// The text of PYTORCH_CUDA_ALLOC_CONF or else PYTORCH_HIP_ALLOC_CONF, which torch reads for every
+// accelerator before those; empty when neither is set.
+const std::string& environment_common_config();
+
 // The text of NPUALLOC_DEBUG; empty when it is not set.
 std::string environment_debug();
 

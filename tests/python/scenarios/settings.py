@@ -77,6 +77,17 @@ def warned():
     return allocate(3 * MIB).nbytes
 
 
+def of_the_environment():
+    """What a process makes of its variables."""
+    try:
+        keep = [allocate(5 * MIB + 1), allocate(40 * MIB)]
+    except Exception as raised:
+        return [type(raised).__name__, str(raised).split("\n")[0]]
+    kinds = sorted({segment["is_expandable"] for segment in torch.npu.memory_snapshot()})
+    split = torch.npu.memory_stats()["max_split_size"]
+    return [kinds, split, pick(stats(), "allocated_bytes.all.current"), len(keep)]
+
+
 def environment_changed_late(plugin, text):
     """The environment is set after settings were given for the first time: fraction of the device's memory."""
     return apart(changed_late, plugin, text)
