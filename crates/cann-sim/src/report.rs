@@ -76,6 +76,16 @@ pub struct DeviceReport {
     pub leaked: u64,
 }
 
+impl DeviceReport {
+    /// True if anything happened on the device, by calls of its own or by those of
+    /// threads on another.
+    fn concerned(&self) -> bool {
+        let counts = [self.driver_calls, self.tasks, self.hazard_count];
+        let bytes = [self.peak_used, self.leaked, self.taken_back_by_reset];
+        counts.into_iter().chain(bytes).any(|number| number > 0)
+    }
+}
+
 /// The whole report.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -155,11 +165,7 @@ pub fn text(report: &Report) -> String {
         "cann-sim ({}): {} ns of virtual time, {} ns of it waiting\n",
         report.mode, report.time_ns, report.host_wait_ns
     );
-    for device in report
-        .devices
-        .iter()
-        .filter(|device| device.driver_calls > 0)
-    {
+    for device in report.devices.iter().filter(|device| device.concerned()) {
         let _ = writeln!(
             out,
             "  device {}: {} of {} bytes in use, peak {}; {} tasks; {} hazards; {} bytes leaked",

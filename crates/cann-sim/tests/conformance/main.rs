@@ -9,6 +9,7 @@
 mod aliasing;
 mod capture;
 mod conditions;
+mod devices;
 mod memory;
 mod streams;
 mod trouble;
