@@ -81,11 +81,22 @@ pub fn at_exit() -> Option<MutexGuard<'static, Sim>> {
 }
 
 fn config_from_environment() -> Config {
-    Config::from_lookup(|name| env::var(name).ok()).unwrap_or_else(|error| {
-        // A run with other knobs than the user asked for would mislead.
-        eprintln!("cann-sim: {error}");
-        std::process::exit(2);
-    })
+    Config::from_lookup(variable).unwrap_or_else(|error| refuse(&error))
+}
+
+/// Ends the process: a run with other knobs than the user asked for would mislead.
+fn refuse(error: &str) -> ! {
+    eprintln!("cann-sim: {error}");
+    std::process::exit(2);
+}
+
+fn variable(name: &str) -> Option<String> {
+    let value = env::var_os(name)?;
+    Some(
+        value
+            .into_string()
+            .unwrap_or_else(|value| refuse(&format!("{name}: {value:?} is no UTF-8"))),
+    )
 }
 
 /// The thread's current device.

@@ -1,5 +1,9 @@
 //! The report that `CANN_SIM_REPORT` asks for: a program that ends leaves it.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::process::Command;
+
 use super::Meeting;
 
 #[test]
@@ -49,4 +53,22 @@ fn a_child_forked_during_a_call_ends() {
     let written = std::fs::read_dir(&meeting.directory).unwrap();
     let names: Vec<_> = written.map(|file| file.unwrap().file_name()).collect();
     assert_eq!(names, [format!("report-{id}.json").as_str()]);
+}
+
+/// Like any other value that cannot be read.
+#[test]
+fn a_value_that_is_no_text_ends_the_process() {
+    for name in ["CANN_SIM_CAPACITY", "CANN_SIM_MODE", "CANN_SIM_REPORT"] {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "peer::peer", "--nocapture"])
+            .env(name, OsStr::from_bytes(b"1\xFF"))
+            .output()
+            .unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(
+            message.contains(&format!("cann-sim: {name}: ")),
+            "{message}"
+        );
+    }
 }
