@@ -11,8 +11,8 @@ use ascendcl::ffi::capture::{
     aclmdlRICaptureBegin, aclmdlRICaptureEnd, aclmdlRIDestroy, aclmdlRIExecuteAsync,
 };
 use ascendcl::ffi::control::{Stats, cannSimGetStats, cannSimLaunch, cannSimResetStats};
-use ascendcl::ffi::copy::{aclrtMemcpyAsync, aclrtMemsetAsync};
-use ascendcl::ffi::device::aclrtSetDevice;
+use ascendcl::ffi::copy::{aclrtMemcpyAsync, aclrtMemset, aclrtMemsetAsync};
+use ascendcl::ffi::device::{aclrtResetDevice, aclrtSetDevice};
 use ascendcl::ffi::host_memory::{
     aclrtFreeHost, aclrtHostRegisterV2, aclrtHostUnregister, aclrtMallocHost,
 };
@@ -177,4 +177,29 @@ fn a_free_with_synchronisation_of_a_device_that_is_not_there() {
     let far = 0x2000_0000_0000_u64 + (9 << 40) + (2 << 20);
     let code = aclrtFreeWithDevSync(far as *mut c_void);
     assert_eq!((code, hazards()), (ACL_ERROR_RT_PARAM_INVALID, 1));
+}
+
+/// aclrtResetDevice: an open capture keeps no other stream from being waited for.
+#[test]
+fn a_reset_waits_for_work_beside_a_capture() {
+    let _turn = turn();
+    let (stream, captured, memory) = (stream(), stream(), malloc(SIZE));
+    let mut host = null_mut();
+    assert_eq!(aclrtMallocHost(&mut host, SIZE), 0);
+    assert_eq!(aclrtMemset(host, SIZE, 7, SIZE), 0);
+    assert_eq!(aclmdlRICaptureBegin(captured, 2), 0);
+    copy_to_host(host, SIZE, memory, stream);
+    assert_eq!(aclrtResetDevice(0), 0);
+    // SAFETY: the block is live and as long as this.
+    let bytes = unsafe { std::slice::from_raw_parts(host.cast::<u8>(), SIZE) };
+    assert!(bytes.iter().all(|&byte| byte == 0), "device memory is zero");
+    assert_eq!(aclrtSetDevice(0), 0);
+    let mut model = null_mut();
+    assert_eq!(aclmdlRICaptureEnd(captured, &mut model), 0);
+    assert_eq!((aclmdlRIDestroy(model), aclrtFreeHost(host)), (0, 0));
+    assert_eq!(
+        (aclrtDestroyStream(stream), aclrtDestroyStream(captured)),
+        (0, 0)
+    );
+    assert_eq!(hazards(), 0);
 }

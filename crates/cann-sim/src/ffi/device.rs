@@ -55,7 +55,7 @@ fn reset(deviceId: i32) -> aclError {
     let code = enter(CallKind::ResetDevice, 0, |sim| {
         let device = sim.device_index(deviceId)?;
         // Work that can complete does; what cannot is dropped.
-        let _ = sim.sync_device(device, CallKind::ResetDevice);
+        sim.finish_work(device, CallKind::ResetDevice);
         sim.reset_device(device);
         if process::current_device() == Some(device) {
             process::set_current_device(None);

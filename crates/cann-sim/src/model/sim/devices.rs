@@ -3,23 +3,44 @@
 use ascend_rs_sys::{ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_DEVICE_MEM_ERROR};
 
 use super::Sim;
+use crate::model::cost::CallKind;
 use crate::model::error::{Result, fail};
+use crate::model::ledger::HazardKind;
+use crate::model::memory::Allocation;
 use crate::model::vmm::Place;
 use crate::model::work::Access;
 
 impl Sim {
-    /// Resets a device: all its work is waited for, and memory the program did
-    /// not free is taken back.
+    /// Waits for all work of a device that can complete, whatever is captured
+    /// meanwhile.
+    pub fn finish_work(&mut self, device: u32, kind: CallKind) {
+        for stream in self.streams_of(device) {
+            // A stream that waits for ever is left as it is.
+            let _ = self.sync_stream(stream, kind);
+        }
+    }
+
+    /// Resets a device: its work is dropped, and memory the program did not free is
+    /// taken back.
     pub fn reset_device(&mut self, device: u32) {
         let (plain, physical) = self.outstanding(device);
         self.device(device).taken_back += plain + physical;
         self.abort_tasks(device);
-        let plain: Vec<u64> = self.devices[device as usize]
+        let plain: Vec<(u64, Allocation)> = self.devices[device as usize]
             .memory
             .live()
-            .map(|(addr, _)| addr)
+            .map(|(addr, allocation)| (addr, *allocation))
             .collect();
-        for addr in plain {
+        for (addr, allocation) in plain {
+            // Streams of other devices go on.
+            if let Some(name) = self.user_of(addr, allocation.len) {
+                let kind = if allocation.imported {
+                    HazardKind::UnmapUnderWork
+                } else {
+                    HazardKind::FreeUnderWork
+                };
+                self.hazard(kind, device, addr, allocation.len, name);
+            }
             self.drop_plain(device, addr);
         }
         let mine = Place::Device(device);
