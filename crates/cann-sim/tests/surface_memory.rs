@@ -240,6 +240,10 @@ fn access_to_a_mapping_is_each_device_s_own() {
     assert_eq!(told(), [all, 0]);
     assert_eq!(set(device_1, ACL_RT_MEM_ACCESS_FLAGS_READWRITE), 0);
     assert_eq!(told(), [all, all]);
+    for flags in [ACL_RT_MEM_ACCESS_FLAGS_READ, 2, 77] {
+        assert_eq!(set(device_1, flags), ACL_ERROR_RT_PARAM_INVALID, "{flags}");
+    }
+    assert_eq!(told(), [all, all], "as it was");
     assert_eq!(set(device_1, 0), 0);
     assert_eq!(told(), [all, 0]);
     assert_eq!(aclrtMemset(base, page, 0, page), 0);

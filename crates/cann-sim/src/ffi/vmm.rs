@@ -4,8 +4,9 @@ use std::ffi::{c_uint, c_void};
 
 use ascend_rs_sys::{
     ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_PARAM_INVALID, ACL_MEM_LOCATION_TYPE_DEVICE,
-    ACL_MEM_LOCATION_TYPE_HOST, ACL_MEM_LOCATION_TYPE_HOST_NUMA, ACL_RT_MEM_ACCESS_FLAGS_READWRITE,
-    aclError, aclrtMemAccessDesc, aclrtMemLocation, aclrtPhysicalMemProp,
+    ACL_MEM_LOCATION_TYPE_HOST, ACL_MEM_LOCATION_TYPE_HOST_NUMA, ACL_RT_MEM_ACCESS_FLAGS_NONE,
+    ACL_RT_MEM_ACCESS_FLAGS_READWRITE, aclError, aclrtMemAccessDesc, aclrtMemLocation,
+    aclrtPhysicalMemProp,
 };
 
 use super::{elements, put, required};
@@ -176,9 +177,15 @@ pub extern "C" fn aclrtMemSetAccess(
         }
         let mut devices = Vec::new();
         for desc in elements(required(desc)?, count) {
+            if !matches!(
+                desc.flags,
+                ACL_RT_MEM_ACCESS_FLAGS_NONE | ACL_RT_MEM_ACCESS_FLAGS_READWRITE
+            ) {
+                return fail(ACL_ERROR_RT_PARAM_INVALID, "access: neither all nor none");
+            }
             if desc.location.r#type == ACL_MEM_LOCATION_TYPE_DEVICE {
                 let device = sim.device_index(desc.location.id as i32)?;
-                devices.push((device, desc.flags != 0));
+                devices.push((device, desc.flags != ACL_RT_MEM_ACCESS_FLAGS_NONE));
             }
         }
         sim.vmm.set_access(addr, size as u64, &devices)
