@@ -204,10 +204,8 @@ pub fn enter_sized(
 ) -> aclError {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut sim = sim();
-        let device = DEVICE
-            .get()
-            .filter(|&it| it < sim.config.devices)
-            .unwrap_or(0);
+        let chosen = DEVICE.get();
+        let device = chosen.filter(|&it| it < sim.config.devices).unwrap_or(0);
         sim.caller = Caller {
             thread: thread(),
             device,
@@ -216,6 +214,12 @@ pub fn enter_sized(
         let bytes = bytes(&sim);
         let result = sim.begin(kind, device, bytes).and_then(|()| body(&mut sim));
         sim.finish(kind, device, bytes, result.is_ok());
+        if chosen.is_none()
+            && let Some(taken) = DEVICE.get()
+        {
+            // The default device is made current where the call needs one.
+            sim.device(taken).active = true;
+        }
         if !sim.outbox.is_empty() {
             host_calls::post(&mut sim.outbox);
         }

@@ -1,5 +1,7 @@
 //! One device: how much of its memory is in use, and its state of health.
 
+use std::collections::BTreeSet;
+
 use ascend_rs_sys::ACL_ERROR_RT_MEMORY_ALLOCATION;
 
 use super::error::{Result, fail};
@@ -35,6 +37,9 @@ pub struct Device {
     pub uce: Vec<(u64, u64)>,
     /// Bytes that were not freed when the program reset the device.
     pub taken_back: u64,
+    /// Addresses of plain memory that a reset took back and that were neither given
+    /// out nor freed since.
+    pub reclaimed: BTreeSet<u64>,
     /// Counts.
     pub ledger: Ledger,
 }
@@ -56,6 +61,7 @@ impl Device {
             broken: None,
             uce: Vec::new(),
             taken_back: 0,
+            reclaimed: BTreeSet::new(),
             ledger: Ledger::default(),
         }
     }

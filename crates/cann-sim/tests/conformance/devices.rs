@@ -1,13 +1,14 @@
 //! What becomes of a device's work and memory when it is reset, of frees after
 //! that, and what is booked on which device.
 
+use ascend_rs_sys::ACL_ERROR_RT_PARAM_INVALID;
 use ascendcl::model::cost::CallKind;
 use ascendcl::model::ledger::HazardKind;
 use ascendcl::model::sim::Sim;
 use ascendcl::model::sim::memory::Policy;
 use ascendcl::report;
 
-use super::{MIB, kernel, machine};
+use super::{MIB, code, hazards, kernel, machine};
 
 /// The text leaves out only devices on which nothing has happened.
 #[test]
@@ -45,4 +46,27 @@ fn a_reset_under_work_of_another_device_is_a_hazard() {
     sim.sync_stream(stream, CallKind::SyncStream).unwrap();
     sim.reset_device(1);
     assert_eq!(sim.devices[1].ledger.hazard_count, 0);
+}
+
+/// A program that resets a device may free what it had there all the same; any
+/// other address is a mistake, whether or not a thread has chosen the device.
+#[test]
+fn only_what_a_reset_took_back_is_freed_again_without_a_hazard() {
+    let mut sim = machine();
+    let addr = sim.malloc(0, 4 * MIB, Policy::HugeFirst).unwrap();
+    sim.free(addr).unwrap();
+    assert_eq!(code(sim.free(addr)), ACL_ERROR_RT_PARAM_INVALID);
+    assert_eq!(hazards(&sim), [HazardKind::BadFree]);
+    let addr = sim.malloc(0, 4 * MIB, Policy::HugeFirst).unwrap();
+    sim.reset_device(0);
+    assert_eq!(code(sim.free(addr)), ACL_ERROR_RT_PARAM_INVALID);
+    assert_eq!(hazards(&sim).len(), 1, "taken back");
+    assert_eq!(code(sim.free(addr)), ACL_ERROR_RT_PARAM_INVALID);
+    assert_eq!(hazards(&sim).len(), 2, "a second time");
+    sim.malloc(0, 4 * MIB, Policy::HugeFirst).unwrap();
+    sim.reset_device(0);
+    let addr = sim.malloc(0, 4 * MIB, Policy::HugeFirst).unwrap();
+    sim.free(addr).unwrap();
+    assert_eq!(code(sim.free(addr)), ACL_ERROR_RT_PARAM_INVALID);
+    assert_eq!(hazards(&sim).len(), 3, "allocated again since");
 }

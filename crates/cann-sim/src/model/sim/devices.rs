@@ -42,6 +42,7 @@ impl Sim {
                 self.hazard(kind, device, addr, allocation.len, name);
             }
             self.drop_plain(device, addr);
+            self.device(device).reclaimed.insert(addr);
         }
         let mine = Place::Device(device);
         let mapped: Vec<u64> = self

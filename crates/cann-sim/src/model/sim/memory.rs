@@ -54,6 +54,8 @@ impl Sim {
             state.discharge(pages, taken);
             return out_of_memory();
         };
+        let state = self.device(device);
+        state.reclaimed.remove(&addr);
         if !self.backing.allocate(addr, taken) {
             let state = self.device(device);
             state.memory.remove(addr);
@@ -78,7 +80,8 @@ impl Sim {
         });
         let Some((device, allocation)) = allocation else {
             // After a reset the program may free what the reset took back.
-            if device.is_none_or(|device| self.devices[device as usize].active) {
+            let forgiven = device.is_some_and(|device| self.device(device).reclaimed.remove(&addr));
+            if !forgiven {
                 self.hazard(
                     HazardKind::BadFree,
                     device.unwrap_or(0),
