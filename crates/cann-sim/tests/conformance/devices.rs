@@ -70,3 +70,18 @@ fn only_what_a_reset_took_back_is_freed_again_without_a_hazard() {
     assert_eq!(code(sim.free(addr)), ACL_ERROR_RT_PARAM_INVALID);
     assert_eq!(hazards(&sim).len(), 3, "allocated again since");
 }
+
+/// Host memory belongs to no device; who uses it does.
+#[test]
+fn a_hazard_of_host_memory_is_of_the_device_that_uses_it() {
+    let mut sim = machine();
+    let stream = sim.add_stream(1);
+    let there = sim.malloc(1, 4096, Policy::HugeFirst).unwrap();
+    let host = [0u8; 4096];
+    let addr = host.as_ptr() as u64;
+    sim.add_host(addr, 4096);
+    sim.copy_async(stream, there, addr, 4096).unwrap();
+    sim.free_host(addr, 4096);
+    let counts = [0, 1].map(|index: usize| sim.devices[index].ledger.hazard_count);
+    assert_eq!(counts, [0, 1]);
+}

@@ -33,7 +33,7 @@ impl Sim {
             .collect();
         for (addr, allocation) in plain {
             // Streams of other devices go on.
-            if let Some(name) = self.user_of(addr, allocation.len) {
+            if let Some((_, name)) = self.user_of(addr, allocation.len) {
                 let kind = if allocation.imported {
                     HazardKind::UnmapUnderWork
                 } else {

@@ -75,10 +75,10 @@ impl Sim {
     /// Reports work on a range that goes away, and takes its effect from it:
     /// nobody knows what will be at the addresses, or whether anything is.
     fn leave_host(&mut self, kind: HazardKind, addr: u64, len: u64) {
-        let Some(name) = self.user_of(addr, len) else {
+        let Some((device, name)) = self.user_of(addr, len) else {
             return;
         };
-        self.hazard(kind, 0, addr, len, name);
+        self.hazard(kind, device, addr, len, name);
         let touches = |accesses: &Accesses| accesses.iter().any(|it| it.overlaps(addr, len));
         self.due.retain(|due| !touches(&due.0.accesses));
         for stream in self.streams.values_mut() {

@@ -98,7 +98,7 @@ impl Sim {
         if allocation.imported {
             return fail(ACL_ERROR_RT_PARAM_INVALID, "free of memory imported by key");
         }
-        if let Some(name) = self.user_of(addr, allocation.len) {
+        if let Some((_, name)) = self.user_of(addr, allocation.len) {
             self.hazard(
                 HazardKind::FreeUnderWork,
                 device,

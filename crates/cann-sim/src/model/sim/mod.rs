@@ -341,12 +341,14 @@ impl Sim {
         self.devices[device as usize].ledger.hazard(hazard);
     }
 
-    /// The task, if any, that is not complete and touches a range.
-    fn user_of(&self, addr: u64, len: u64) -> Option<&'static str> {
+    /// The task, if any, that is not complete and touches a range, and the device of
+    /// its stream.
+    fn user_of(&self, addr: u64, len: u64) -> Option<(u32, &'static str)> {
         let now = self.clock.now();
-        self.streams
-            .iter()
-            .find_map(|(_, stream)| stream.user_of(now, addr, len))
+        self.streams.iter().find_map(|(_, stream)| {
+            let name = stream.user_of(now, addr, len)?;
+            Some((stream.device, name))
+        })
     }
 
     /// Bytes of device memory that are allocated and were not freed: plain

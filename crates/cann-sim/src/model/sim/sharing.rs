@@ -92,7 +92,7 @@ impl Sim {
         };
         let device = device_of(addr).unwrap_or(0);
         if let Some(allocation) = self.device(device).memory.get(addr).copied() {
-            if let Some(name) = self.user_of(addr, allocation.requested) {
+            if let Some((_, name)) = self.user_of(addr, allocation.requested) {
                 self.hazard(
                     HazardKind::UnmapUnderWork,
                     device,

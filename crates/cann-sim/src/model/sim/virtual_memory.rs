@@ -83,7 +83,7 @@ impl Sim {
     /// Undoes the mapping that begins at `addr`. Does not wait for anything.
     pub fn unmap(&mut self, addr: u64) -> Result<()> {
         let mapping = self.vmm.mapping_at(addr)?;
-        if let Some(name) = self.user_of(addr, mapping.len) {
+        if let Some((_, name)) = self.user_of(addr, mapping.len) {
             let device = match mapping.place {
                 Place::Device(device) => device,
                 Place::Host => 0,
