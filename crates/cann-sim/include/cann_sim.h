@@ -83,7 +83,8 @@ int cannSimLaunch(void* stream, uint64_t addr, uint64_t len);
  * pages of 1 GiB put aside. */
 int cannSimSetCapacity(int32_t device, uint64_t bytes);
 int cannSimSetExternalUsage(int32_t device, uint64_t bytes);
-/* Pages put aside, those in use among them; no more than fit into the capacity. */
+/* Pages put aside, those in use among them; no more than fit into the capacity
+ * and, beyond those put aside before, into what is free. */
 int cannSimSetHuge1gPages(int32_t device, uint64_t pages);
 /* Cost of a kind of call: once, and for each 2 MiB. */
 int cannSimSetCallCost(const char* call, uint64_t base, uint64_t perPage);

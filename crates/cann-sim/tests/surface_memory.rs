@@ -11,8 +11,8 @@ use std::ptr::null_mut;
 use ascend_rs_sys::*;
 use ascendcl::ffi::control::{
     Stats, cannSimBreakDevice, cannSimGetStats, cannSimInjectUce, cannSimNow, cannSimResetStats,
-    cannSimSetAlias, cannSimSetCallCost, cannSimSetExternalUsage, cannSimSetFaults,
-    cannSimSetHuge1gPages, cannSimSetKernelTime,
+    cannSimSetAlias, cannSimSetCallCost, cannSimSetCapacity, cannSimSetExternalUsage,
+    cannSimSetFaults, cannSimSetHuge1gPages, cannSimSetKernelTime,
 };
 use ascendcl::ffi::copy::{aclrtMemcpy, aclrtMemcpyAsync, aclrtMemset, aclrtMemsetAsync};
 use ascendcl::ffi::device::{
@@ -355,4 +355,23 @@ fn knobs_change_at_run_time() {
         (0, 0)
     );
     assert_eq!((stats().used, stats().hazards), (0, 0));
+}
+
+/// Pages are put aside only of what is not in use.
+#[test]
+fn pages_of_1_gib_are_not_put_aside_of_memory_in_use() {
+    let _turn = turn();
+    assert_eq!(cannSimSetCapacity(0, 8 << 30), 0);
+    let memory = malloc(7 << 30);
+    assert_eq!(cannSimSetHuge1gPages(0, 8), ACL_ERROR_INVALID_PARAM);
+    assert_eq!(cannSimSetHuge1gPages(0, 2), ACL_ERROR_INVALID_PARAM);
+    assert_eq!(cannSimSetHuge1gPages(0, 1), 0);
+    let mut giant = null_mut();
+    assert_eq!(aclrtMallocAlign32(&mut giant, 1 << 30, 6), 0);
+    assert_eq!(cannSimSetHuge1gPages(0, 1), 0, "in use");
+    assert_eq!(cannSimSetHuge1gPages(0, 2), ACL_ERROR_INVALID_PARAM);
+    assert_eq!((aclrtFree(giant), aclrtFree(memory)), (0, 0));
+    assert_eq!(cannSimSetCapacity(0, 1 << 20), 0);
+    assert_eq!(cannSimSetHuge1gPages(0, 0), 0, "fewer can always be had");
+    assert_eq!(cannSimSetCapacity(0, 64 << 30), 0);
 }

@@ -281,8 +281,13 @@ pub extern "C" fn cannSimSetHuge1gPages(device: i32, pages: u64) -> aclError {
             return fail(ACL_ERROR_INVALID_PARAM, "more than the device has");
         }
         let used = device.giant_total - device.giant_pages;
-        device.giant_pages = pages.saturating_sub(used);
-        device.giant_total = device.giant_pages + used;
+        let free = pages.saturating_sub(used);
+        let more = free.saturating_sub(device.giant_pages);
+        if more > device.free() / GIANT_PAGE {
+            return fail(ACL_ERROR_INVALID_PARAM, "more than is not in use");
+        }
+        device.giant_pages = free;
+        device.giant_total = free + used;
         Ok(())
     })
 }
