@@ -146,7 +146,9 @@ pub fn device(sim: &Sim, index: u32) -> DeviceReport {
         peak_used: device.peak,
         tasks: ledger.tasks,
         driver_calls: calls.iter().map(|call| call.count).sum(),
-        driver_ns: calls.iter().map(|call| call.ns).sum(),
+        driver_ns: calls
+            .iter()
+            .fold(0, |sum, call| sum.saturating_add(call.ns)),
         calls,
         host_wait_ns: ledger.wait_ns(),
         hazard_count: ledger.hazard_count,

@@ -8,6 +8,7 @@ use ascendcl::model::cost::{CALL_KINDS, CallKind};
 use ascendcl::model::memory::Pages;
 use ascendcl::model::sim::memory::Policy;
 use ascendcl::model::vmm::Place;
+use ascendcl::report;
 
 use super::{GIB, MIB, code, hazards, kernel, machine};
 
@@ -102,4 +103,20 @@ fn calls_cost_what_is_set() {
         assert_eq!(sim.clock.now() - before, 121, "{}", kind.name());
         assert_eq!(sim.devices[0].ledger.call(kind).ns, 121);
     }
+}
+
+/// Costs are the user's numbers, and their sums stay at the largest there is.
+#[test]
+fn costs_do_not_overflow() {
+    let mut sim = machine();
+    for kind in [CallKind::Malloc, CallKind::Free] {
+        sim.config.cost.set_call(kind, 1 << 63, 0);
+        for _ in 0..2 {
+            sim.begin(kind, 0, 64).unwrap();
+            sim.finish(kind, 0, 64, true);
+        }
+        assert_eq!(sim.devices[0].ledger.call(kind).ns, u64::MAX);
+    }
+    assert_eq!(sim.clock.now(), u64::MAX);
+    assert_eq!(report::device(&sim, 0).driver_ns, u64::MAX);
 }

@@ -192,7 +192,7 @@ impl Sim {
             .cost
             .call(kind, if succeeded { bytes } else { 0 });
         let stat = self.devices[device as usize].ledger.call_mut(kind);
-        stat.ns += cost;
+        stat.ns = stat.ns.saturating_add(cost);
         stat.failed += u64::from(!succeeded);
         self.spend(cost);
     }
