@@ -90,10 +90,11 @@ fn export(sim: &mut Sim, handle: u64, flags: u64) -> Result<u64> {
         offset: 0,
         allowed: (flags == 0).then(Vec::new),
     };
-    io(
-        ipc::publish(&ipc::handle_name(number), &shared),
-        "the export cannot be published",
-    )?;
+    let published = ipc::publish(&ipc::handle_name(number), &shared);
+    if published.is_err() {
+        sim.vmm.handle_mut(handle)?.exported = None;
+    }
+    io(published, "the export cannot be published")?;
     Ok(number)
 }
 

@@ -157,3 +157,22 @@ fn fabric_handles_need_a_part_that_has_them() {
     let shared = owner.get(&format!("export2 {handle} 1 2"));
     user.get(&format!("import2 {shared} 2"));
 }
+
+/// An export that failed changes nothing: the next one is the first.
+#[test]
+fn a_handle_whose_export_failed_can_be_exported() {
+    let meeting = Meeting::new();
+    let occupied = meeting.directory.join("occupied");
+    std::fs::write(&occupied, "").unwrap();
+    let mut owner = meeting.peer(&[("CANN_SIM_IPC_DIR", occupied.to_str().unwrap())]);
+    let handle = owner.get("physical");
+    let export = format!("export {handle} {ANYBODY}");
+    assert_eq!(owner.refused(&export), ACL_ERROR_RT_DRV_INTERNAL_ERROR);
+    std::fs::remove_file(&occupied).unwrap();
+    owner.get(&export);
+    assert_eq!(
+        owner.refused(&export),
+        ACL_ERROR_RT_DRV_INTERNAL_ERROR,
+        "twice"
+    );
+}
