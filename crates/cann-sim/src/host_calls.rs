@@ -24,7 +24,7 @@ pub const PATIENCE: Duration = Duration::from_millis(50);
 #[derive(Default)]
 struct Queues {
     waiting: VecDeque<HostCall>,
-    running: usize,
+    running: Vec<u64>,
 }
 
 struct Calls {
@@ -80,8 +80,9 @@ fn take(calls: &Calls, thread: Option<u64>, deadline: Option<Instant>) -> Option
             let until = deadline.map_or(slice, |deadline| deadline.min(slice));
             loop {
                 if let Some(index) = queues.waiting.iter().position(|call| call.thread == thread) {
-                    queues.running += 1;
-                    return queues.waiting.remove(index);
+                    let call = queues.waiting.remove(index)?;
+                    queues.running.push(call.stream);
+                    return Some(call);
                 }
                 if calls.changed.wait_until(&mut queues, until).timed_out() {
                     break;
@@ -106,8 +107,12 @@ pub fn start() {
     calls();
 }
 
-fn finish(calls: &Calls) {
-    calls.queues.lock().running -= 1;
+fn finish(calls: &Calls, stream: u64) {
+    let mut queues = calls.queues.lock();
+    if let Some(index) = queues.running.iter().position(|&it| it == stream) {
+        queues.running.swap_remove(index);
+    }
+    drop(queues);
     calls.changed.notify_all();
 }
 
@@ -116,7 +121,7 @@ fn serve() {
         let calls = calls();
         if let Some(call) = take(calls, None, None) {
             run(call);
-            finish(calls);
+            finish(calls, call.stream);
         }
     }
 }
@@ -128,22 +133,27 @@ pub fn process(thread: u64, timeout: Duration) -> bool {
     match take(calls, Some(thread), Some(Instant::now() + timeout)) {
         Some(call) => {
             run(call);
-            finish(calls);
+            finish(calls, call.stream);
             true
         }
         None => false,
     }
 }
 
-/// Waits until every function handed over so far has returned; not when such a
-/// function itself asks.
-pub fn wait_all() {
-    if RUNNING.get() {
+/// Waits until every function of these streams that was handed over so far has
+/// returned; not when such a function itself asks.
+pub fn wait_for(callers: &[u64]) {
+    if callers.is_empty() || RUNNING.get() {
         return;
     }
     let Some(calls) = CALLS.get() else { return };
     let mut queues = calls.queues.lock();
-    while !queues.waiting.is_empty() || queues.running > 0 {
+    let concerned = |queues: &Queues| {
+        let waiting = queues.waiting.iter().map(|call| &call.stream);
+        let mut streams = waiting.chain(&queues.running);
+        streams.any(|stream| callers.contains(stream))
+    };
+    while concerned(&queues) {
         // A program may leave a callback's thread without ever processing it;
         // hanging for ever would help nobody.
         let patience = Duration::from_secs(10);

@@ -8,7 +8,7 @@ use ascend_rs_sys::{
 };
 use serde_json::json;
 
-use super::after_wait;
+use super::enter_wait;
 use super::{any_stream, put, required, stream_of, text};
 use crate::model::capture::{Model, State, Step};
 use crate::model::cost::CallKind;
@@ -84,11 +84,12 @@ pub extern "C" fn aclmdlRIExecuteAsync(modelRI: *mut c_void, stream: *mut c_void
 #[unsafe(no_mangle)]
 pub extern "C" fn aclmdlRIExecute(modelRI: *mut c_void, timeout: i32) -> aclError {
     let _ = timeout;
-    after_wait(enter(CallKind::Replay, 0, |sim| {
+    enter_wait(CallKind::Replay, |sim, callers| {
         let stream = stream_of(sim, std::ptr::null_mut())?;
         sim.replay(required(modelRI)? as u64, stream)?;
+        *callers = sim.callers_of_stream(stream);
         sim.sync_stream(stream, CallKind::Replay)
-    }))
+    })
 }
 
 /// `aclmdlRIDestroy`

@@ -7,8 +7,7 @@ use ascend_rs_sys::{
     aclrtUtilizationInfo,
 };
 
-use super::{accept, put, required};
-use crate::host_calls;
+use super::{accept, enter_wait, put, required};
 use crate::model::config::visible_devices;
 use crate::model::cost::CallKind;
 use crate::model::error::{Result, fail};
@@ -52,8 +51,9 @@ pub extern "C" fn aclrtGetDevice(deviceId: *mut i32) -> aclError {
 }
 
 fn reset(deviceId: i32) -> aclError {
-    let code = enter(CallKind::ResetDevice, 0, |sim| {
+    enter_wait(CallKind::ResetDevice, |sim, callers| {
         let device = sim.device_index(deviceId)?;
+        *callers = sim.callers_of_device(device);
         // Work that can complete does; what cannot is dropped.
         sim.finish_work(device, CallKind::ResetDevice);
         sim.reset_device(device);
@@ -61,9 +61,7 @@ fn reset(deviceId: i32) -> aclError {
             process::set_current_device(None);
         }
         Ok(())
-    });
-    host_calls::wait_all();
-    code
+    })
 }
 
 /// `aclrtResetDevice`
@@ -97,11 +95,11 @@ pub extern "C" fn aclrtGetDeviceCount(count: *mut u32) -> aclError {
 /// `aclrtSynchronizeDevice`
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtSynchronizeDevice() -> aclError {
-    let code = enter(CallKind::SyncDevice, 0, |sim| {
-        sim.sync_device(process::device()?, CallKind::SyncDevice)
-    });
-    host_calls::wait_all();
-    code
+    enter_wait(CallKind::SyncDevice, |sim, callers| {
+        let device = process::device()?;
+        *callers = sim.callers_of_device(device);
+        sim.sync_device(device, CallKind::SyncDevice)
+    })
 }
 
 /// `aclrtSynchronizeDeviceWithTimeout`: virtual waits never time out.

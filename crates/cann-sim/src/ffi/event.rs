@@ -11,8 +11,7 @@ use ascend_rs_sys::{
 
 use serde::{Deserialize, Serialize};
 
-use super::after_wait;
-use super::{put, required, stream_of};
+use super::{enter_wait, put, required, stream_of};
 use crate::ipc;
 use crate::model::cost::CallKind;
 use crate::model::error::fail;
@@ -117,11 +116,12 @@ pub extern "C" fn aclrtQueryEventWaitStatus(event: *mut c_void, status: *mut c_u
 /// `aclrtSynchronizeEvent`
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtSynchronizeEvent(event: *mut c_void) -> aclError {
-    after_wait(enter(CallKind::SyncEvent, 0, |sim| {
+    enter_wait(CallKind::SyncEvent, |sim, callers| {
         let event = required(event)? as u64;
         sim.forbid_event_call(event)?;
+        *callers = sim.callers_of_event(event);
         sim.sync_event(event, CallKind::SyncEvent)
-    }))
+    })
 }
 
 /// `aclrtSynchronizeEventWithTimeout`: virtual waits never time out.

@@ -30,8 +30,10 @@ use std::ffi::{CStr, c_char, c_void};
 use ascend_rs_sys::{ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_STREAM_CONTEXT, aclError};
 
 use crate::host_calls;
+use crate::model::cost::CallKind;
 use crate::model::error::{Result, fail};
 use crate::model::sim::Sim;
+use crate::model::stream::Callers;
 use crate::process;
 
 /// A pointer that must not be null.
@@ -92,9 +94,15 @@ pub(crate) fn any_stream(sim: &Sim, stream: *mut c_void) -> Result<u64> {
     Ok(stream as u64)
 }
 
-/// Waits for the functions of the host that a waiting call let run.
-pub(crate) fn after_wait(code: aclError) -> aclError {
-    host_calls::wait_all();
+/// [`process::enter`] for a call that waits: afterwards it waits for the functions of
+/// the host that come before what it waited for, whose streams `body` tells.
+pub(crate) fn enter_wait(
+    kind: CallKind,
+    body: impl FnOnce(&mut Sim, &mut Callers) -> Result<()>,
+) -> aclError {
+    let mut callers = Callers::new();
+    let code = process::enter(kind, 0, |sim| body(sim, &mut callers));
+    host_calls::wait_for(&callers);
     code
 }
 

@@ -9,8 +9,7 @@ use ascend_rs_sys::{
     aclError, aclrtCallback,
 };
 
-use super::after_wait;
-use super::{accept, any_stream, put, required, stream_of};
+use super::{accept, any_stream, enter_wait, put, required, stream_of};
 use crate::host_calls;
 use crate::model::cost::CallKind;
 use crate::model::error::fail;
@@ -50,10 +49,11 @@ pub extern "C" fn aclrtCreateStreamV2(stream: *mut *mut c_void, handle: *const c
 /// `aclrtDestroyStream`
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtDestroyStream(stream: *mut c_void) -> aclError {
-    after_wait(enter(CallKind::DestroyStream, 0, |sim| {
+    enter_wait(CallKind::DestroyStream, |sim, callers| {
         let stream = stream_of(sim, required(stream)?)?;
+        *callers = sim.callers_of_stream(stream);
         sim.destroy_stream(stream, false)
-    }))
+    })
 }
 
 /// `aclrtDestroyStreamForce`
@@ -108,11 +108,12 @@ pub extern "C" fn aclrtGetStreamId(stream: *mut c_void, id: *mut i32) -> aclErro
 /// `aclrtSynchronizeStream`
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtSynchronizeStream(stream: *mut c_void) -> aclError {
-    after_wait(enter(CallKind::SyncStream, 0, |sim| {
+    enter_wait(CallKind::SyncStream, |sim, callers| {
         process::device()?;
         let stream = any_stream(sim, stream)?;
+        *callers = sim.callers_of_stream(stream);
         sim.sync_stream(stream, CallKind::SyncStream)
-    }))
+    })
 }
 
 /// `aclrtSynchronizeStreamWithTimeout`: virtual waits never time out.
@@ -228,6 +229,7 @@ fn host_call(
             function: function as usize,
             argument: argument as usize,
             thread,
+            stream,
         };
         let work = Work {
             action: Some(Action::Host(call)),

@@ -6,7 +6,7 @@ use ascend_rs_sys::{
 };
 use smallvec::SmallVec;
 
-use super::stream::Passing;
+use super::stream::{Callers, Passing};
 
 /// Events a device has (Atlas A2 and A3).
 pub const MAX_EVENTS: u32 = 65_536;
@@ -46,6 +46,8 @@ pub struct Event {
     pub records: u64,
     /// What a wait for the latest record waits for while its time is not known.
     pub passing: Passing,
+    /// Its stream's at the latest record.
+    pub callers: Callers,
     /// Captured tasks a wait for the event comes after.
     pub front: SmallVec<[usize; 2]>,
 }
@@ -60,6 +62,7 @@ impl Event {
             mark: Mark::None,
             records: 0,
             passing: Passing::default(),
+            callers: Callers::new(),
             front: SmallVec::new(),
         }
     }

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
+use smallvec::SmallVec;
+
 use super::capture::TaskGroup;
 use super::condition::Branch;
 use super::work::{Access, Accesses, Work};
@@ -19,6 +21,9 @@ pub struct Pending {
     /// Its name.
     pub name: &'static str,
 }
+
+/// Streams that call functions of the host which a wait has to wait for.
+pub type Callers = SmallVec<[u64; 1]>;
 
 /// When a stream passes a record, once that is known.
 pub type Passing = Arc<OnceLock<u64>>;
@@ -73,6 +78,8 @@ pub struct Stream {
     pub overflow: u32,
     /// Thread that handles its callbacks.
     pub report_thread: Option<u64>,
+    /// Itself, if it calls functions of the host, and what it has waited for.
+    pub callers: Callers,
 }
 
 impl Stream {
@@ -88,6 +95,7 @@ impl Stream {
             update: None,
             overflow: 0,
             report_thread: None,
+            callers: Callers::new(),
         }
     }
 

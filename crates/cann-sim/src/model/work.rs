@@ -86,6 +86,8 @@ pub struct HostCall {
     pub argument: usize,
     /// Thread that asked for the stream's callbacks; none for a thread of the runtime.
     pub thread: Option<u64>,
+    /// The stream that calls it.
+    pub stream: u64,
 }
 
 /// One task.

@@ -62,10 +62,12 @@ impl Sim {
         }
         let blocked = !it.blocked.is_empty();
         let time = it.tail.max(now);
+        let callers = it.callers.clone();
         let Some(it) = self.events.get_mut(event) else {
             return unknown();
         };
         it.records += 1;
+        it.callers = callers;
         let record = it.records;
         if blocked {
             let passing = Passing::default();
@@ -101,6 +103,10 @@ impl Sim {
             );
         }
         let (mark, passing) = (it.mark, it.passing.clone());
+        if !it.callers.is_empty() {
+            let callers = it.callers.clone();
+            self.comes_after(stream, &callers);
+        }
         let it = self.stream_mut(stream)?;
         match mark {
             Mark::Blocked => self.block(stream, Command::Wait(passing)),

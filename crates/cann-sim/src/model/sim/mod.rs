@@ -7,6 +7,7 @@ mod capture;
 mod conditions;
 mod devices;
 mod events;
+mod functions;
 pub mod host;
 pub mod memory;
 mod replay;
@@ -288,7 +289,11 @@ impl Sim {
                     kernel.run();
                 }
             }
-            Action::Host(call) => self.outbox.push(call),
+            Action::Host(call) => self.outbox.push(HostCall {
+                // Of a replay that is not the stream it was captured on.
+                stream: due.stream,
+                ..call
+            }),
         }
     }
 

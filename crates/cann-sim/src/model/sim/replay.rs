@@ -10,7 +10,7 @@ use crate::model::error::{Result, fail};
 use crate::model::ledger::HazardKind;
 use crate::model::memory::device_of;
 use crate::model::stream::Command;
-use crate::model::work::{Access, Work};
+use crate::model::work::{Access, Action, Work};
 
 impl Sim {
     /// What is behind a range now: the numbers of its allocation or mappings.
@@ -76,6 +76,8 @@ impl Sim {
                 }
                 Step::Condition(condition) => {
                     if let Some(branch) = self.branch(device, condition) {
+                        // It may be that the branch does.
+                        self.calls_functions(stream);
                         self.block(stream, Command::Branch(branch))?;
                     }
                     ends.push(start);
@@ -89,6 +91,9 @@ impl Sim {
                 continue;
             }
             self.device(device).ledger.tasks += 1;
+            if let Some(Action::Host(_)) = work.action {
+                self.calls_functions(stream);
+            }
             let end = self.place(stream, start, work);
             ends.push(end);
             tail = tail.max(end);

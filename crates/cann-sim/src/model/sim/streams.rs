@@ -102,6 +102,9 @@ impl Sim {
             self.hazard(HazardKind::UnmappedAccess, device, addr, len, work.name);
             work.action = None;
         }
+        if let Some(Action::Host(_)) = work.action {
+            self.calls_functions(stream);
+        }
         let it = self.stream(stream)?;
         if let Some((group, next)) = it.update {
             return self.update(stream, group, next, work);
