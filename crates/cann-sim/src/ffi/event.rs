@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use super::{enter_wait, put, required, stream_of};
 use crate::ipc;
 use crate::model::cost::CallKind;
-use crate::model::error::fail;
+use crate::model::error::{Result, fail};
+use crate::model::sim::Sim;
 use crate::process::{self, enter};
 
 fn create(event: *mut *mut c_void, flag: u32, extended: bool) -> aclError {
@@ -81,13 +82,18 @@ pub extern "C" fn aclrtResetEvent(event: *mut c_void, stream: *mut c_void) -> ac
     })
 }
 
-/// Writes one of two values, by whether an event is complete.
-fn query(event: *mut c_void, status: *mut c_uint, complete: u32, pending: u32) -> aclError {
+/// Writes the first of two values if `asked` is true of an event, else the second.
+fn query(
+    event: *mut c_void,
+    status: *mut c_uint,
+    (complete, pending): (u32, u32),
+    asked: fn(&mut Sim, u64) -> Result<bool>,
+) -> aclError {
     enter(CallKind::QueryEvent, 0, |sim| {
         let out = required(status)?;
         let event = required(event)? as u64;
         sim.forbid_event_call(event)?;
-        let done = sim.event_complete(event)?;
+        let done = asked(sim, event)?;
         put(out, if done { complete } else { pending });
         Ok(())
     })
@@ -96,21 +102,31 @@ fn query(event: *mut c_void, status: *mut c_uint, complete: u32, pending: u32) -
 /// `aclrtQueryEventStatus`
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtQueryEventStatus(event: *mut c_void, status: *mut c_uint) -> aclError {
-    let complete = ACL_EVENT_RECORDED_STATUS_COMPLETE;
-    query(event, status, complete, ACL_EVENT_RECORDED_STATUS_NOT_READY)
+    let values = (
+        ACL_EVENT_RECORDED_STATUS_COMPLETE,
+        ACL_EVENT_RECORDED_STATUS_NOT_READY,
+    );
+    query(event, status, values, |sim, event| {
+        sim.event_complete(event)
+    })
 }
 
 /// `aclrtQueryEvent`, the older query: 0 complete, 1 not ready.
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtQueryEvent(event: *mut c_void, status: *mut c_uint) -> aclError {
-    aclrtQueryEventWaitStatus(event, status)
+    query(event, status, (0, 1), |sim, event| {
+        sim.event_complete(event)
+    })
 }
 
-/// `aclrtQueryEventWaitStatus`
+/// `aclrtQueryEventWaitStatus`: whether streams have got past their waits for it.
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtQueryEventWaitStatus(event: *mut c_void, status: *mut c_uint) -> aclError {
-    let complete = ACL_EVENT_WAIT_STATUS_COMPLETE;
-    query(event, status, complete, ACL_EVENT_WAIT_STATUS_NOT_READY)
+    let values = (
+        ACL_EVENT_WAIT_STATUS_COMPLETE,
+        ACL_EVENT_WAIT_STATUS_NOT_READY,
+    );
+    query(event, status, values, Sim::event_waited)
 }
 
 /// `aclrtSynchronizeEvent`

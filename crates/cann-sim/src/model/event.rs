@@ -1,5 +1,7 @@
 //! An event: a mark on a stream with the time at which the stream passes it.
 
+use std::sync::Arc;
+
 use ascend_rs_sys::{
     ACL_EVENT_CAPTURE_STREAM_PROGRESS, ACL_EVENT_EXTERNAL, ACL_EVENT_IPC, ACL_EVENT_SYNC,
     ACL_EVENT_TIME_LINE,
@@ -31,6 +33,45 @@ pub enum Mark {
     },
 }
 
+/// The waits of streams for an event.
+#[derive(Debug, Clone, Default)]
+pub struct Waits {
+    /// When all those are over whose time is known.
+    until: u64,
+    /// Those of other streams, which wait for something else first.
+    open: SmallVec<[Passing; 1]>,
+}
+
+impl Waits {
+    /// Notes a wait that is over at a time.
+    pub fn add(&mut self, time: u64) {
+        self.until = self.until.max(time);
+    }
+
+    /// Notes a wait whose end is not known; it is over when that is set, or when
+    /// its stream has dropped it.
+    pub fn add_open(&mut self) -> Passing {
+        self.settle();
+        let over = Passing::default();
+        self.open.push(over.clone());
+        over
+    }
+
+    fn settle(&mut self) {
+        let until = &mut self.until;
+        self.open.retain(|over| {
+            *until = (*until).max(over.get().copied().unwrap_or(0));
+            over.get().is_none() && Arc::strong_count(over) > 1
+        });
+    }
+
+    /// True if all are over.
+    pub fn over(&mut self, now: u64) -> bool {
+        self.settle();
+        self.open.is_empty() && self.until <= now
+    }
+}
+
 /// An event.
 #[derive(Debug, Clone)]
 pub struct Event {
@@ -46,6 +87,8 @@ pub struct Event {
     pub records: u64,
     /// What a wait for the latest record waits for while its time is not known.
     pub passing: Passing,
+    /// Waits of streams for it.
+    pub waits: Waits,
     /// Its stream's at the latest record.
     pub callers: Callers,
     /// Captured tasks a wait for the event comes after.
@@ -62,6 +105,7 @@ impl Event {
             mark: Mark::None,
             records: 0,
             passing: Passing::default(),
+            waits: Waits::default(),
             callers: Callers::new(),
             front: SmallVec::new(),
         }

@@ -43,7 +43,12 @@ pub enum Command {
         passing: Passing,
     },
     /// Wait for a record of an event.
-    Wait(Passing),
+    Wait {
+        /// When the record is passed.
+        passing: Passing,
+        /// When the wait is over.
+        over: Passing,
+    },
     /// Wait for a value in memory.
     WaitValue {
         /// Where.

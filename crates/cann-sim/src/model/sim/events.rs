@@ -108,17 +108,31 @@ impl Sim {
             self.comes_after(stream, &callers);
         }
         let it = self.stream_mut(stream)?;
-        match mark {
-            Mark::Blocked => self.block(stream, Command::Wait(passing)),
-            Mark::At(time) if !it.blocked.is_empty() => {
-                self.block(stream, Command::Wait(Passing::new(time.into())))
-            }
-            Mark::At(time) => {
+        let passing = match mark {
+            Mark::None | Mark::Captured { .. } => return Ok(()),
+            Mark::Blocked => passing,
+            Mark::At(time) if it.blocked.is_empty() => {
                 it.tail = it.tail.max(time);
-                Ok(())
+                let tail = it.tail;
+                if let Some(event) = self.events.get_mut(event) {
+                    event.waits.add(tail);
+                }
+                return Ok(());
             }
-            Mark::None | Mark::Captured { .. } => Ok(()),
-        }
+            Mark::At(time) => Passing::new(time.into()),
+        };
+        let Some(event) = self.events.get_mut(event) else {
+            return unknown();
+        };
+        let over = event.waits.add_open();
+        self.block(stream, Command::Wait { passing, over })
+    }
+
+    /// True once all streams have got past their waits for an event.
+    pub fn event_waited(&mut self, event: u64) -> Result<bool> {
+        let now = self.clock.now();
+        let event = self.events.get_mut(event);
+        event.map_or_else(unknown, |event| Ok(event.waits.over(now)))
     }
 
     /// Makes an event unrecorded; one of the newer call cannot be (`EventReset` in

@@ -15,6 +15,7 @@ mod sharing;
 mod sizes;
 mod streams;
 mod task_groups;
+mod values;
 mod virtual_memory;
 
 use std::cmp::Reverse;

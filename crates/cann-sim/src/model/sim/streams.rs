@@ -2,11 +2,9 @@
 
 use std::cmp::Reverse;
 
-use ascend_rs_sys::{
-    ACL_ERROR_RT_PARAM_INVALID, ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, ACL_STREAM_WAIT_VALUE_AND,
-    ACL_STREAM_WAIT_VALUE_EQ, ACL_STREAM_WAIT_VALUE_GEQ,
-};
+use ascend_rs_sys::{ACL_ERROR_RT_PARAM_INVALID, ACL_ERROR_RT_STREAM_SYNC_TIMEOUT};
 
+use super::values::holds;
 use super::{Due, Sim};
 use crate::model::capture::Step;
 use crate::model::cost::CallKind;
@@ -172,24 +170,6 @@ impl Sim {
         end
     }
 
-    /// Makes a stream wait for a value in memory.
-    pub fn wait_value(&mut self, stream: u64, addr: u64, value: u64, flag: u32) -> Result<()> {
-        if flag > 3 {
-            return fail(ACL_ERROR_RT_PARAM_INVALID, "unknown comparison");
-        }
-        if !self.mapped(&Access { addr, len: 8 }) {
-            return fail(
-                ACL_ERROR_RT_PARAM_INVALID,
-                "address is not mapped device memory",
-            );
-        }
-        if let Some(model) = self.stream(stream)?.capture {
-            self.capture(model, stream, Step::WaitValue { addr, value, flag });
-            return Ok(());
-        }
-        self.block(stream, Command::WaitValue { addr, value, flag })
-    }
-
     /// Adds a command that may not be able to go on yet, and tries.
     pub(super) fn block(&mut self, stream: u64, command: Command) -> Result<()> {
         let it = self.stream_mut(stream)?;
@@ -256,11 +236,12 @@ impl Sim {
                         event.mark = Mark::At(time);
                     }
                 }
-                Command::Wait(passing) => {
+                Command::Wait { passing, over } => {
                     let Some(&time) = passing.get() else {
                         return progress;
                     };
                     it.tail = it.tail.max(now).max(time);
+                    let _ = over.set(it.tail);
                     it.blocked.pop_front();
                     self.after_pop(stream);
                 }
@@ -368,32 +349,5 @@ impl Sim {
             self.sync_stream(stream, kind)?;
         }
         self.healthy(device)
-    }
-
-    /// A task of the given length that writes a value.
-    pub fn write_value(&mut self, stream: u64, addr: u64, value: u64) -> Result<()> {
-        if !self.mapped(&Access { addr, len: 8 }) {
-            return fail(
-                ACL_ERROR_RT_PARAM_INVALID,
-                "address is not mapped device memory",
-            );
-        }
-        let mut work = Work {
-            name: "aclrtValueWrite",
-            ..Work::default()
-        };
-        work.accesses.push(Access { addr, len: 8 });
-        work.action = Some(Action::WriteValue { addr, value });
-        self.submit(stream, work)
-    }
-}
-
-/// `ACL_STREAM_WAIT_VALUE_*`: how the word in memory is compared.
-fn holds(word: u64, value: u64, flag: u32) -> bool {
-    match flag {
-        ACL_STREAM_WAIT_VALUE_GEQ => word.wrapping_sub(value) as i64 >= 0,
-        ACL_STREAM_WAIT_VALUE_EQ => word == value,
-        ACL_STREAM_WAIT_VALUE_AND => word & value != 0,
-        _ => !(word | value) != 0,
     }
 }
