@@ -1,6 +1,9 @@
 //! Plain memory.
 
-use ascend_rs_sys::{ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_ERROR_RT_PARAM_INVALID};
+use ascend_rs_sys::{
+    ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_ERROR_RT_PARAM_INVALID, ACL_ERROR_RT_STREAM_SYNC_TIMEOUT,
+    ACL_STREAM_WAIT_VALUE_EQ,
+};
 use ascendcl::model::cost::CallKind;
 use ascendcl::model::sim::memory::Policy;
 
@@ -231,4 +234,28 @@ fn phantom_memory_reads_as_zeros() {
     sim.copy_now(0, target.as_mut_ptr() as u64, addr, 64)
         .unwrap();
     assert_eq!(target, [0; 64]);
+}
+
+/// A copy that would have to wait for ever fails, and is not made later: the
+/// memory may be gone by then.
+#[test]
+fn a_pageable_copy_whose_wait_fails_is_not_made() {
+    let mut backed = backed();
+    let sim = &mut backed.sim;
+    let (stream, writer) = (sim.add_stream(0), sim.add_stream(0));
+    let flag = sim.malloc(0, 4096, Policy::HugeFirst).unwrap();
+    let addr = sim.malloc(0, 4096, Policy::HugeFirst).unwrap();
+    sim.fill_now(0, addr, 5, 64).unwrap();
+    sim.wait_value(stream, flag, 1, ACL_STREAM_WAIT_VALUE_EQ)
+        .unwrap();
+    let mut target = [7u8; 64];
+    let copy = sim.copy_async(stream, target.as_mut_ptr() as u64, addr, 64);
+    assert_eq!(code(copy), ACL_ERROR_RT_STREAM_SYNC_TIMEOUT);
+    sim.write_value(writer, flag, 1).unwrap();
+    sim.sync_device(0, CallKind::SyncDevice).unwrap();
+    assert_eq!(target, [7; 64]);
+    assert_eq!(hazards(sim), []);
+    for addr in [flag, addr] {
+        sim.free(addr).unwrap();
+    }
 }

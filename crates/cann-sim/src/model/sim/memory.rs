@@ -207,10 +207,14 @@ impl Sim {
             name: "aclrtMemcpyAsync",
         };
         self.submit(stream, work)?;
-        if pageable {
-            self.sync_stream(stream, CallKind::MemcpyAsync)?;
+        if !pageable {
+            return Ok(());
         }
-        Ok(())
+        let waited = self.sync_stream(stream, CallKind::MemcpyAsync);
+        if waited.is_err() {
+            self.withdraw_last(stream);
+        }
+        waited
     }
 
     /// Puts a fill on a stream.

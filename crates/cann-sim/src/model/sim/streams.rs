@@ -85,6 +85,18 @@ impl Sim {
         Ok(())
     }
 
+    /// Takes the task that was put on a stream last off it again, if the stream waits
+    /// for something that comes before it.
+    pub(super) fn withdraw_last(&mut self, stream: u64) {
+        if let Some(it) = self.streams.get_mut(stream)
+            && it.update.is_none()
+            && it.blocked.len() > 1
+            && matches!(it.blocked.back(), Some(Command::Work(_)))
+        {
+            it.blocked.pop_back();
+        }
+    }
+
     /// Puts a task on a stream. Ranges it names that are not mapped are
     /// reported, and then the task does nothing but take its time.
     pub fn submit(&mut self, stream: u64, mut work: Work) -> Result<()> {
