@@ -263,12 +263,12 @@ pub extern "C" fn aclrtIpcMemGetExportKey(
             .and_then(|device| Some((device, sim.devices.get(device as usize)?.memory.find(addr)?)))
             .filter(|(_, (start, it))| {
                 let end = addr.checked_add(size as u64);
-                end.is_some_and(|end| end <= start + it.len)
+                !it.imported && end.is_some_and(|end| end <= start + it.len)
             });
-        let Some((device, (_, allocation))) = plain else {
+        let Some((device, (start, allocation))) = plain else {
             return fail(
                 ACL_ERROR_RT_PARAM_INVALID,
-                "export: not plain device memory",
+                "export: not plain device memory of this process",
             );
         };
         let page = allocation.pages.size().min(PAGE);
@@ -293,6 +293,7 @@ pub extern "C" fn aclrtIpcMemGetExportKey(
             ipc::publish(&name, &shared),
             "the export cannot be published",
         )?;
+        sim.add_export(start, &name);
         for (index, byte) in name.bytes().chain([0]).enumerate() {
             // SAFETY: the caller passed a buffer of 65 bytes; the name has 64.
             unsafe { key.add(index).write(byte as c_char) };
@@ -359,7 +360,7 @@ pub extern "C" fn aclrtIpcMemClose(key: *const c_char) -> aclError {
         if shared.pid != std::process::id() {
             return fail(ACL_ERROR_RT_PARAM_INVALID, "not imported by this process");
         }
-        ipc::withdraw(key);
+        sim.close_export(key);
         Ok(())
     })
 }

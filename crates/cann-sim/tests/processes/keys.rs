@@ -124,3 +124,54 @@ fn closing_an_import_in_use_is_a_hazard() {
     user.get(&format!("key_close {key}"));
     assert_eq!(user.get("stats"), "0 1");
 }
+
+/// What is freed, or taken back by a reset, is not there for new importers; who
+/// has imported it may close the import.
+#[test]
+fn freed_memory_is_not_shared_any_more() {
+    let meeting = Meeting::new();
+    let (mut owner, mut user) = meeting.backed_pair();
+    for take_away in ["free", "reset"] {
+        let here = owner.get(&format!("malloc {SIZE}"));
+        let keys = [0, 1].map(|_| owner.get(&format!("key {here} {SIZE} 65 1")));
+        user.get(&format!("key_import {} 0", keys[0]));
+        match take_away {
+            "free" => owner.get(&format!("free {here}")),
+            _ => owner.get("reset 0"),
+        };
+        for key in &keys {
+            assert_eq!(owner.refused(&format!("key_close {key}")), INVALID);
+        }
+        user.get(&format!("key_close {}", keys[0]));
+        for key in &keys {
+            let late = user.refused(&format!("key_import {key} 0"));
+            assert_eq!(late, INVALID, "{take_away}");
+        }
+        owner.get("device 0");
+    }
+    assert_eq!(user.get("stats"), "0 0");
+}
+
+/// A key goes with its export, not with the memory's next owner.
+#[test]
+fn a_key_that_was_closed_is_forgotten() {
+    let meeting = Meeting::new();
+    let (mut owner, mut user) = meeting.backed_pair();
+    let here = owner.get(&format!("malloc {SIZE}"));
+    let first = owner.get(&format!("key {here} {SIZE} 65 1"));
+    owner.get(&format!("key_close {first}"));
+    let second = owner.get(&format!("key {here} {SIZE} 65 1"));
+    assert_eq!(user.refused(&format!("key_import {first} 0")), INVALID);
+    user.get(&format!("key_import {second} 0"));
+}
+
+/// Only the process that owns memory shares it.
+#[test]
+fn imported_memory_cannot_be_exported() {
+    let meeting = Meeting::new();
+    let (mut owner, mut user) = meeting.backed_pair();
+    let here = owner.get(&format!("malloc {SIZE}"));
+    let key = owner.get(&format!("key {here} {SIZE} 65 1"));
+    let there = user.get(&format!("key_import {key} 0"));
+    assert_eq!(user.refused(&format!("key {there} {SIZE} 65 1")), INVALID);
+}

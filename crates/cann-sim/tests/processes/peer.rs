@@ -10,7 +10,7 @@ use std::time::Duration;
 use ascend_rs_sys::*;
 use ascendcl::ffi::control::{Stats, cannSimGetStats};
 use ascendcl::ffi::copy::{aclrtMemcpy, aclrtMemsetAsync};
-use ascendcl::ffi::device::aclrtSetDevice;
+use ascendcl::ffi::device::{aclrtResetDevice, aclrtSetDevice};
 use ascendcl::ffi::event::{
     aclrtCreateEventExWithFlag, aclrtIpcGetEventHandle, aclrtIpcOpenEventHandle,
     aclrtQueryEventStatus, aclrtRecordEvent, aclrtSynchronizeEvent,
@@ -45,6 +45,7 @@ fn perform(words: &[&str]) -> (aclError, String) {
     let mut shared = 0u64;
     match words {
         ["device", device] => (aclrtSetDevice(number(device) as i32), String::new()),
+        ["reset", device] => (aclrtResetDevice(number(device) as i32), String::new()),
         ["malloc", size] => {
             let code = aclrtMallocAlign32(&mut out, number(size) as usize, 0);
             (code, (out as u64).to_string())

@@ -121,6 +121,7 @@ impl Sim {
             self.imports.retain(|_, at| *at != addr);
             return;
         }
+        self.withdraw_keys(addr);
         self.backing.release(addr, allocation.len);
         self.device(device)
             .discharge(allocation.pages, allocation.len);

@@ -111,6 +111,7 @@ pub struct Sim {
     /// Functions of the host whose time has come, oldest first.
     pub outbox: Vec<HostCall>,
     imports: BTreeMap<String, u64>,
+    exports: BTreeMap<u64, Vec<String>>,
     backing: Box<dyn Backing>,
     due: BinaryHeap<Reverse<Due>>,
     sequence: u64,
@@ -141,6 +142,7 @@ impl Sim {
             visible: config.visible.min(config.devices),
             outbox: Vec::new(),
             imports: BTreeMap::new(),
+            exports: BTreeMap::new(),
             backing,
             due: BinaryHeap::new(),
             sequence: 0,

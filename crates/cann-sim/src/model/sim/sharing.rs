@@ -3,6 +3,7 @@
 use ascend_rs_sys::{ACL_ERROR_RT_DRV_INTERNAL_ERROR, ACL_ERROR_RT_MEMORY_ALLOCATION};
 
 use super::Sim;
+use crate::ipc;
 use crate::model::error::{Result, fail};
 use crate::model::ledger::HazardKind;
 use crate::model::memory::{Allocation, Pages, device_of};
@@ -17,6 +18,28 @@ impl Sim {
     /// Makes a plain allocation available; a path and where in that file.
     pub fn share_plain(&self, addr: u64) -> Option<(String, u64)> {
         self.backing.share_plain(addr)
+    }
+
+    /// Notes that the plain allocation at an address is shared under a key.
+    pub fn add_export(&mut self, addr: u64, key: &str) {
+        self.exports.entry(addr).or_default().push(key.into());
+    }
+
+    /// Forgets a key under which memory was shared.
+    pub fn close_export(&mut self, key: &str) {
+        self.exports.retain(|_, keys| {
+            keys.retain(|it| it != key);
+            !keys.is_empty()
+        });
+        ipc::withdraw(key);
+    }
+
+    /// Shares the plain allocation at an address no longer: the next one there is
+    /// other memory.
+    pub(super) fn withdraw_keys(&mut self, addr: u64) {
+        for key in self.exports.remove(&addr).unwrap_or_default() {
+            ipc::withdraw(&key);
+        }
     }
 
     /// A handle of pages another process owns.
