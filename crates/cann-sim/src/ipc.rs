@@ -69,9 +69,13 @@ pub fn look_up<T: for<'a> Deserialize<'a>>(name: &str) -> io::Result<T> {
     Ok(serde_json::from_slice(&fs::read(file(name)?)?)?)
 }
 
-/// Withdraws a name.
+/// Withdraws the name of a piece of memory. A child of `fork` leaves those of its
+/// parent.
 pub fn withdraw(name: &str) {
-    if let Ok(path) = file(name) {
+    let own = |shared: Shared| shared.pid == std::process::id();
+    if look_up(name).is_ok_and(own)
+        && let Ok(path) = file(name)
+    {
         let _ = fs::remove_file(path);
     }
 }

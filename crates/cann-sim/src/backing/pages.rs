@@ -13,11 +13,23 @@ use super::Backing;
 use crate::model::memory::{WINDOW, WINDOW_BASE, device_of};
 
 /// A backing with real pages.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Pages {
     files: HashMap<u64, File>,
     plain: HashMap<u32, File>,
     mapped: BTreeMap<u64, u64>,
+    process: u32,
+}
+
+impl Default for Pages {
+    fn default() -> Self {
+        Pages {
+            files: HashMap::new(),
+            plain: HashMap::new(),
+            mapped: BTreeMap::new(),
+            process: std::process::id(),
+        }
+    }
 }
 
 impl Drop for Pages {
@@ -52,6 +64,12 @@ fn path_of(file: &File) -> String {
 }
 
 impl Pages {
+    /// False in a child of `fork`, which has the parent's files: it may not give the
+    /// parent's pages back, nor use those that the parent takes next.
+    fn own(&self) -> bool {
+        self.process == std::process::id()
+    }
+
     fn map_at(
         mapped: &mut BTreeMap<u64, u64>,
         addr: u64,
@@ -96,7 +114,7 @@ impl Pages {
 
 impl Backing for Pages {
     fn allocate(&mut self, addr: u64, len: u64) -> bool {
-        let Some(device) = device_of(addr) else {
+        let Some(device) = device_of(addr).filter(|_| self.own()) else {
             return false;
         };
         if let Entry::Vacant(slot) = self.plain.entry(device) {
@@ -116,7 +134,8 @@ impl Backing for Pages {
 
     fn release(&mut self, addr: u64, len: u64) {
         self.unmap_at(addr, len);
-        let Some(file) = device_of(addr).and_then(|device| self.plain.get(&device)) else {
+        let device = device_of(addr).filter(|_| self.own());
+        let Some(file) = device.and_then(|device| self.plain.get(&device)) else {
             return;
         };
         // Gives the pages back; the next allocation here reads zeros.

@@ -7,6 +7,7 @@
 
 mod events;
 mod exit_report;
+mod forks;
 mod handles;
 mod keys;
 mod peer;

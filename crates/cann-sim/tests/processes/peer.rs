@@ -184,6 +184,7 @@ fn perform(words: &[&str]) -> (aclError, String) {
             (code, format!("{used} {hazards}"))
         }
         ["fork"] => (0, fork_during_a_call().to_string()),
+        ["fork_and_reset", addr] => (0, fork_and_reset(pointer(addr)).to_string()),
         _ => panic!("unknown order {words:?}"),
     }
 }
@@ -221,6 +222,25 @@ fn fork_during_a_call() -> i32 {
         waits.wait();
         status
     })
+}
+
+/// Forks; the child frees an allocation, resets the device and asks for memory, which
+/// it must not get. How the child ended.
+fn fork_and_reset(addr: *mut c_void) -> i32 {
+    // SAFETY: the simulator's lock is free, and the child ends here.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let codes = [aclrtFree(addr), aclrtResetDevice(0), aclrtSetDevice(0)];
+        let mut memory = null_mut();
+        let none = aclrtMallocAlign32(&mut memory, PAGE, 0) == ACL_ERROR_RT_MEMORY_ALLOCATION;
+        let fine = codes == [0; 3] && none;
+        // SAFETY: has no precondition.
+        unsafe { libc::_exit(i32::from(!fine)) };
+    }
+    let mut status = -1;
+    // SAFETY: writes the status of a child of this process.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    status
 }
 
 #[test]
