@@ -61,7 +61,11 @@ pub unsafe extern "C" fn cannSimOpPrepare(
     }
 }
 
-/// Second phase of an operator.
+/// What `aclnn` functions return for an argument that is wrong.
+const ACLNN_ERR_PARAM_INVALID: aclError = 161002;
+
+/// Second phase of an operator. An executor is good for one launch; null stands for
+/// that of an operator whose arguments could not be read.
 #[unsafe(no_mangle)]
 pub extern "C" fn cannSimOpLaunch(
     workspace: *mut c_void,
@@ -70,10 +74,17 @@ pub extern "C" fn cannSimOpLaunch(
     stream: *mut c_void,
     name: *const c_char,
 ) -> c_int {
-    let mut prepared = objects()
-        .executors
-        .remove(executor as u64)
-        .unwrap_or_default();
+    let handle = executor as u64;
+    let prepared = objects().executors.get(handle).cloned();
+    if prepared.is_none() && !executor.is_null() {
+        return enter(CallKind::Launch, 0, |_| {
+            fail(
+                ACLNN_ERR_PARAM_INVALID,
+                "no executor, or one that was launched before",
+            )
+        });
+    }
+    let mut prepared = prepared.unwrap_or_default();
     if !workspace.is_null() && workspaceSize > 0 {
         prepared.accesses.push(Access {
             addr: workspace as u64,
@@ -88,7 +99,11 @@ pub extern "C" fn cannSimOpLaunch(
         name,
         ..Work::default()
     };
-    launch(stream, work)
+    let code = launch(stream, work);
+    if code == 0 {
+        objects().executors.remove(handle);
+    }
+    code
 }
 
 /// Puts a kernel on a stream, for as long as kernels take.

@@ -36,6 +36,17 @@ pub fn element_size(dtype: i32) -> u64 {
     }
 }
 
+/// Bits of an element; 0 if they are not known. Elements of less than a byte lie side
+/// by side.
+fn element_bits(dtype: i32) -> u64 {
+    match dtype {
+        29 | 40 | 41 => 4,
+        30 => 1,
+        38 | 39 => 6,
+        _ => 8 * element_size(dtype),
+    }
+}
+
 impl Tensor {
     /// Number of elements.
     pub fn count(&self) -> u64 {
@@ -48,8 +59,8 @@ impl Tensor {
     /// The range of addresses from the first to the last element; none if there
     /// is no element, or no range of addresses has room for it.
     pub fn access(&self) -> Option<Access> {
-        let size = element_size(self.dtype);
-        if self.data == 0 || size == 0 || self.count() == 0 {
+        let bits = element_bits(self.dtype);
+        if self.data == 0 || bits == 0 || self.count() == 0 {
             return None;
         }
         let (mut low, mut high) = (self.offset, self.offset);
@@ -63,8 +74,9 @@ impl Tensor {
         }
         let low = u64::try_from(low).ok()?;
         let high = u64::try_from(high).ok()?;
-        let addr = self.data.checked_add(low.checked_mul(size)?)?;
-        let len = (high - low).checked_add(1)?.checked_mul(size)?;
+        let first = low.checked_mul(bits)? / 8;
+        let end = high.checked_add(1)?.checked_mul(bits)?.div_ceil(8);
+        let (addr, len) = (self.data.checked_add(first)?, end - first);
         addr.checked_add(len)?;
         Some(Access { addr, len })
     }
