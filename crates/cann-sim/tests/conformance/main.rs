@@ -10,6 +10,7 @@ mod aliasing;
 mod capture;
 mod conditions;
 mod devices;
+mod guards;
 mod memory;
 mod streams;
 mod trouble;
