@@ -64,22 +64,27 @@ impl DeviceAllocator {
         state.return_guests();
         state.forget_sleeping(|state, of| settled.allows(state, of));
         self.release_fixed(state, None, &settled)?;
-        self.unmap_idle(state, None, settled.tick, |state, of| {
+        let unmapped = self.unmap_idle(state, None, settled.tick, |state, of| {
             settled.allows(state, of)
         })?;
         // What fell asleep meanwhile.
         state.forget_sleeping(|state, of| settled.allows(state, of));
-        self.drop_stale(state, None)?;
-        self.finish_probe(state);
+        let all = pool == MempoolId::DEFAULT;
+        if all {
+            self.drop_stale(state, None)?;
+            self.finish_probe(state);
+        }
         if free_physical {
-            self.free_idle_pages(state, None)?;
+            self.free_idle_pages(state, (!all).then_some(unmapped))?;
         }
         self.release_empty_ranges(state, pool)?;
         state.forget_empty_pools();
-        // As the client waits for the device anyway: what comes next works on bookkeeping that lies close together.
-        state.arena.tidy();
-        state.live.shrink();
-        state.lists.shrink();
+        if all {
+            // As the client waits for the device anyway: what comes next works on bookkeeping that lies close together.
+            state.arena.tidy();
+            state.live.shrink();
+            state.lists.shrink();
+        }
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use super::best_window::{Best, Purpose, Run, Window, Windows};
 use crate::block::BlockState;
 use crate::device::state::{Request, State};
 use crate::ids::BlockId;
-use crate::size::{ROUND_LARGE, align_up};
+use crate::size::ROUND_LARGE;
 
 /// One block of a run.
 #[derive(Debug, Clone, Copy)]
@@ -150,7 +150,7 @@ impl State {
         let align = self.settings.base_addr_aligned_size;
         let aligned = |start: usize| {
             if request.size >= ROUND_LARGE && align != 0 {
-                align_up(start, align) - start + request.size
+                start.next_multiple_of(align) - start + request.size
             } else {
                 request.size
             }

@@ -96,7 +96,11 @@ impl DeviceAllocator {
             return Ok(0);
         };
         // From here on they serve nobody, and none is forgotten while pages go.
-        state.asleep.extend(&pools);
+        for &pool in &pools {
+            if !state.is_asleep(pool) {
+                state.asleep.push(pool);
+            }
+        }
         pools.iter().for_each(|&pool| state.pools.hold(pool));
         let (beds, handles): (Vec<Bed>, Vec<PhysicalHandle>) =
             state.backed_pages(&pools).into_iter().unzip();

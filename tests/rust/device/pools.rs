@@ -205,3 +205,28 @@ fn a_checkpoint_whose_memory_another_thread_changes_is_refused_and_changes_nothi
     assert_eq!(a, d);
     device.check_consistency().expect("consistent");
 }
+
+#[test]
+fn emptying_a_pool_leaves_the_memory_of_others_alone() {
+    let (driver, device) = device_with(GIB, "expandable_segments:True");
+    let handles = || driver.held_virtual(0).0;
+    let others = device.allocate(200 * MIB, S0).expect("fits");
+    device.deallocate(others);
+    device.empty_virtual_cache().expect("works");
+    let idle = handles();
+    assert!(idle >= 20);
+    // One that nobody knows.
+    device.empty_cache(POOL).expect("works");
+    assert_eq!(handles(), idle);
+    device.create_or_incref_pool(POOL, false).expect("new");
+    let own = device.allocate_in(40 * MIB, S0, POOL, None).expect("fits");
+    assert_eq!(handles(), idle, "of what was idle");
+    device.deallocate(own);
+    device.release_pool(POOL).expect("was in use");
+    device.empty_cache(POOL).expect("works");
+    // 40 MiB and what kernels may read past it.
+    assert_eq!(handles(), idle - 6);
+    device.check_consistency().expect("consistent");
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    assert_eq!(handles(), 0);
+}

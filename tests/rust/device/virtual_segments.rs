@@ -319,3 +319,21 @@ fn addresses_of_idle_ranges_are_given_back_when_they_run_out() {
     device.empty_cache(MempoolId::DEFAULT).expect("works");
     assert_eq!(driver.held_virtual(0), (0, 0));
 }
+
+#[test]
+fn alignments_that_are_no_powers_of_two_hold_too() {
+    for kib in [3, 5, 12, 16] {
+        let driver = Arc::new(FakeDriver::new(GIB));
+        let text = format!("expandable_segments:True,base_addr_aligned_kb:{kib}");
+        let settings = Settings::parse(&text).expect("valid");
+        let device = DeviceAllocator::new(DeviceId(0), driver, settings, 0).expect("device");
+        for more in 0..40 {
+            let addr = device.allocate(4 * MIB + more * 512, S0).expect("fits");
+            assert_eq!(addr % (kib << 10), 0, "{kib} KiB, block {more}");
+            if more % 3 == 0 {
+                device.allocate(3 * MIB / 2, S0).expect("fits");
+            }
+        }
+        device.check_consistency().expect("consistent");
+    }
+}
