@@ -33,10 +33,15 @@ void set_range(HcclComm comm, std::uintptr_t range, std::size_t bytes) {
                    "HcclCommSetMemoryRange");
 }
 
-// The memory goes whatever HCCL says: failures are warnings.
-void forget(HcclComm comm, std::uintptr_t addr, const char* name) {
+HcclResult forget(HcclComm comm, std::uintptr_t addr, const char* name) {
+  if (comm == nullptr) return HCCL_SUCCESS;
   using Function = HcclResult (*)(HcclComm, void*);
-  const HcclResult result = hccl_function<Function>(name)(comm, pointer(addr));
+  return hccl_function<Function>(name)(comm, pointer(addr));
+}
+
+// The memory goes whatever HCCL says: failures are warnings. Not with a lock: Python may be called,
+// whose own lock another thread holds that waits for this one.
+void warn_unless(HcclResult result, const char* name) {
   if (result != HCCL_SUCCESS) TORCH_WARN("npualloc: ", name, " failed, error code is ", result);
 }
 
@@ -58,13 +63,16 @@ void HcclMirror::reserved(int device, std::uintptr_t range, std::size_t bytes) {
 }
 
 std::size_t HcclMirror::released(int device, std::uintptr_t range) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  constexpr const char* kName = "HcclCommUnsetMemoryRange";
+  std::unique_lock<std::mutex> lock(mutex_);
   Device& state = devices_[device];
   const auto found = state.ranges.find(range);
   if (found == state.ranges.end()) return 0;
   const std::size_t bytes = found->second;
   state.ranges.erase(found);
-  if (state.comm != nullptr) forget(state.comm, range, "HcclCommUnsetMemoryRange");
+  const HcclResult result = forget(state.comm, range, kName);
+  lock.unlock();
+  warn_unless(result, kName);
   return bytes;
 }
 
@@ -77,14 +85,17 @@ void HcclMirror::mapped(int device, std::uintptr_t page, std::size_t bytes, std:
 }
 
 void HcclMirror::unmapped(int device, std::uintptr_t page) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  constexpr const char* kName = "HcclCommDeactivateCommMemory";
+  std::unique_lock<std::mutex> lock(mutex_);
   Device& state = devices_[device];
   const auto found = state.pages.find(page);
   if (found == state.pages.end()) return;
   const auto handle = state.handles.find(found->second.handle);
   if (--handle->second == 0) state.handles.erase(handle);
   state.pages.erase(found);
-  if (state.comm != nullptr) forget(state.comm, page, "HcclCommDeactivateCommMemory");
+  const HcclResult result = forget(state.comm, page, kName);
+  lock.unlock();
+  warn_unless(result, kName);
 }
 
 bool HcclMirror::is_mapped(int device, std::uintptr_t handle) {

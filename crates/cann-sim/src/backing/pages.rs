@@ -13,22 +13,25 @@ use super::Backing;
 use crate::model::memory::{WINDOW, WINDOW_BASE, device_of};
 
 /// A backing with real pages.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Pages {
     files: HashMap<u64, File>,
-    plain: HashMap<u32, File>,
+    plain: HashMap<u32, Plain>,
     mapped: BTreeMap<u64, u64>,
+}
+
+/// The file of a device's plain memory.
+#[derive(Debug)]
+struct Plain {
+    file: File,
+    /// The process that made it. A child of `fork` has its parent's files: it may not give the
+    /// parent's pages back, nor use those that the parent takes next.
     process: u32,
 }
 
-impl Default for Pages {
-    fn default() -> Self {
-        Pages {
-            files: HashMap::new(),
-            plain: HashMap::new(),
-            mapped: BTreeMap::new(),
-            process: std::process::id(),
-        }
+impl Plain {
+    fn own(&self) -> bool {
+        self.process == std::process::id()
     }
 }
 
@@ -64,12 +67,6 @@ fn path_of(file: &File) -> String {
 }
 
 impl Pages {
-    /// False in a child of `fork`, which has the parent's files: it may not give the
-    /// parent's pages back, nor use those that the parent takes next.
-    fn own(&self) -> bool {
-        self.process == std::process::id()
-    }
-
     fn map_at(
         mapped: &mut BTreeMap<u64, u64>,
         addr: u64,
@@ -114,28 +111,26 @@ impl Pages {
 
 impl Backing for Pages {
     fn allocate(&mut self, addr: u64, len: u64) -> bool {
-        let Some(device) = device_of(addr).filter(|_| self.own()) else {
+        let Some(device) = device_of(addr) else {
             return false;
         };
-        if let Entry::Vacant(slot) = self.plain.entry(device) {
-            let Some(file) = memory_file(WINDOW) else {
-                return false;
-            };
-            slot.insert(file);
-        }
-        Self::map_at(
-            &mut self.mapped,
-            addr,
-            len,
-            &self.plain[&device],
-            offset(addr),
-        )
+        let plain = match self.plain.entry(device) {
+            Entry::Occupied(slot) => slot.into_mut(),
+            Entry::Vacant(slot) => {
+                let Some(file) = memory_file(WINDOW) else {
+                    return false;
+                };
+                let process = std::process::id();
+                slot.insert(Plain { file, process })
+            }
+        };
+        plain.own() && Self::map_at(&mut self.mapped, addr, len, &plain.file, offset(addr))
     }
 
     fn release(&mut self, addr: u64, len: u64) {
         self.unmap_at(addr, len);
-        let device = device_of(addr).filter(|_| self.own());
-        let Some(file) = device.and_then(|device| self.plain.get(&device)) else {
+        let plain = device_of(addr).and_then(|device| self.plain.get(&device));
+        let Some(Plain { file, .. }) = plain.filter(|plain| plain.own()) else {
             return;
         };
         // Gives the pages back; the next allocation here reads zeros.
@@ -202,8 +197,8 @@ impl Backing for Pages {
     }
 
     fn share_plain(&self, addr: u64) -> Option<(String, u64)> {
-        let file = self.plain.get(&device_of(addr)?)?;
-        Some((path_of(file), offset(addr)))
+        let plain = self.plain.get(&device_of(addr)?)?;
+        Some((path_of(&plain.file), offset(addr)))
     }
 
     fn allocate_shared(&mut self, addr: u64, len: u64, source: Option<(&str, u64)>) -> bool {
