@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 /// The directories every command works with.
 pub struct Project {
@@ -18,10 +18,8 @@ pub struct Project {
 impl Project {
     /// Finds the directories; creates none.
     pub fn locate() -> Result<Self> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .parent()
-            .context("the xtask crate has no parent directory")?
-            .to_path_buf();
+        let now = directory("CARGO_MANIFEST_DIR");
+        let root = root(Path::new(env!("CARGO_MANIFEST_DIR")), now.as_deref())?;
         let target = match directory("CARGO_TARGET_DIR") {
             Some(path) => std::path::absolute(&path)
                 .with_context(|| format!("CARGO_TARGET_DIR is {}", path.display()))?,
@@ -38,6 +36,28 @@ impl Project {
     pub fn cargo() -> PathBuf {
         directory("CARGO").unwrap_or_else(|| "cargo".into())
     }
+}
+
+/// The tree this program works on: of `now`, where Cargo says the crate lies that it runs, and `compiled`, where it lay
+/// when it was compiled. Of checkouts that share a target directory Cargo takes one's programs for another's; of one
+/// that was moved, or is gone, nothing can be mixed up.
+fn root(compiled: &Path, now: Option<&Path>) -> Result<PathBuf> {
+    // A program that is started without Cargo may have the directory of another crate from its environment.
+    let now = now.filter(|it| it.ends_with("xtask")).unwrap_or(compiled);
+    let real = |path: &Path| path.canonicalize().ok();
+    let before = real(compiled);
+    ensure!(
+        before.is_none() || before == real(now),
+        "this program was built from {}, not from {}: two checkouts share a target directory, and Cargo takes what was \
+         built for one as the other's. Give each a CARGO_TARGET_DIR of its own",
+        compiled.display(),
+        now.display()
+    );
+    let place = if before.is_some() { compiled } else { now };
+    let root = place
+        .parent()
+        .context("the xtask crate has no parent directory")?;
+    Ok(root.to_path_buf())
 }
 
 fn cache() -> Result<PathBuf> {
@@ -57,4 +77,36 @@ pub fn directory(variable: &str) -> Option<PathBuf> {
     env::var_os(variable)
         .filter(|value| !value.is_empty())
         .map(PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_program_of_another_checkout_is_told() {
+        let place = env::temp_dir().join(format!("npualloc-checkouts-{}", std::process::id()));
+        let of = |name: &str| place.join(name).join("xtask");
+        for name in ["one", "two"] {
+            fs::create_dir_all(of(name)).unwrap();
+        }
+        assert_eq!(root(&of("one"), None).unwrap(), place.join("one"));
+        assert_eq!(
+            root(&of("one"), Some(&of("one"))).unwrap(),
+            place.join("one")
+        );
+        let error = root(&of("one"), Some(&of("two"))).unwrap_err().to_string();
+        assert!(error.contains("CARGO_TARGET_DIR"), "{error}");
+        // Moved, with its target directory.
+        assert_eq!(
+            root(&of("gone"), Some(&of("two"))).unwrap(),
+            place.join("two")
+        );
+        // The environment of another crate's test.
+        let other = place.join("two");
+        assert_eq!(root(&of("one"), Some(&other)).unwrap(), place.join("one"));
+        fs::remove_dir_all(&place).unwrap();
+    }
 }
