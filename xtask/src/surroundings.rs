@@ -1,13 +1,13 @@
-//! What the caller's environment says about the allocator and the simulated device, which measurements leave out:
-//! their rows say what they are of.
+//! What the caller's environment says about the allocator and the simulated device, which measurements and tests leave
+//! out: a table's rows say what they are of, and a test what it is with.
 
 use std::env;
 use std::process::Command;
 
 use crate::process::say;
 
-/// Removes every variable that changes what is measured, and says which there were. To be called before the command
-/// is given its own.
+/// Removes every variable that changes what is measured or tested, and says which there were. To be called before the
+/// command is given its own.
 pub fn leave_out(command: &mut Command) {
     let names = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let found: Vec<String> = names.filter(|name| changes_figures(name)).collect();
@@ -15,7 +15,7 @@ pub fn leave_out(command: &mut Command) {
         command.env_remove(name);
     }
     if !found.is_empty() {
-        say(&format!("measured without {}", found.join(", ")));
+        say(&format!("without {}", found.join(", ")));
     }
 }
 
@@ -35,6 +35,7 @@ mod tests {
         for name in [
             "NPUALLOC_DEFAULT_ENGINE",
             "NPUALLOC_PLUGIN",
+            "NPUALLOC_DISABLE",
             "NPUALLOC_DEBUG",
             "CANN_SIM_COSTS",
             "PYTORCH_ALLOC_CONF",

@@ -21,6 +21,7 @@ use crate::process;
 use crate::python::Python;
 use crate::sources;
 use crate::summary::Summary;
+use crate::surroundings;
 
 mod rust;
 
@@ -122,6 +123,7 @@ fn cpp(
     // Each of the projects that are built with npualloc keeps one processor busy for a time.
     let side_by_side = thread::available_parallelism().map_or(1, usize::from);
     let mut ctest = Command::new("ctest");
+    surroundings::leave_out(&mut ctest);
     device.prepare(&mut ctest, &Knobs::default());
     ctest
         .arg("--test-dir")
@@ -180,6 +182,7 @@ fn python(
     };
     for (name, directory, at_a_time) in suites {
         let mut pytest = python.command();
+        surroundings::leave_out(&mut pytest);
         device.prepare(&mut pytest, &Knobs::default());
         pytest
             .current_dir(&project.root)
@@ -222,6 +225,7 @@ fn wheel(
         let name = format!("pytest, package, torch {version}");
         let python = Python::managed(project, &Torch { torch: version })?;
         let mut pytest = python.command();
+        surroundings::leave_out(&mut pytest);
         device.prepare(&mut pytest, &Knobs::default());
         pytest
             .current_dir(&project.root)
@@ -255,6 +259,7 @@ fn documents(
     let own = env::current_exe().context("find this program")?;
     let named = named(&project.root, &arguments.rest);
     let mut pytest = python.command();
+    surroundings::leave_out(&mut pytest);
     let directory = sim.lib_dir.clone();
     Device::Simulated(sim).prepare(&mut pytest, &Knobs::default());
     pytest

@@ -6,6 +6,7 @@ One JSON a line on standard input and output. With NPUALLOC_DIFF_PLUGIN in the
 environment each worker loads that plug-in before it touches the device.
 """
 
+import ctypes
 import json
 import os
 import sys
@@ -31,6 +32,11 @@ def work():
     plugin = os.environ.get("NPUALLOC_DIFF_PLUGIN")
     if plugin:
         torch.ops.load_library(plugin)
+        if ctypes.CDLL(plugin).npualloc_is_registered() != 1:
+            answer({"unusable": f"{plugin} is loaded, but its allocator is not in use: stock against stock"})
+            # Whoever asks next is to read that, not to meet a closed pipe.
+            sys.stdin.read()
+            return 0
     machine = Machine()
     while True:
         line = sys.stdin.readline()

@@ -65,7 +65,10 @@ class Driver:
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError(f"a driver process died; see {self._log.name}")
-        return json.loads(line)
+        answer = json.loads(line)
+        if "unusable" in answer:
+            raise RuntimeError(answer["unusable"])
+        return answer
 
     def close(self):
         self._process.stdin.close()

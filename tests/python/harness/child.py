@@ -4,11 +4,20 @@
 start, for what depends on the environment at import.
 """
 
+import ctypes
 import dataclasses
 import importlib
 import json
 import signal
 import sys
+
+
+def load(torch, plugin):
+    """Loads the plug-in; what follows would be of the stock allocator if it left that in place, as NPUALLOC_DISABLE has
+    it."""
+    torch.ops.load_library(plugin)
+    if ctypes.CDLL(plugin).npualloc_is_registered() != 1:
+        raise AssertionError(f"{plugin} is loaded, but its allocator is not in use")
 
 
 def perform(request):
@@ -27,7 +36,7 @@ def perform(request):
         import torch_npu  # noqa: F401
 
         if request["plugin"]:
-            torch.ops.load_library(request["plugin"])
+            load(torch, request["plugin"])
         module, _, function = request["scenario"].partition(":")
         scenario = getattr(importlib.import_module(f"scenarios.{module}"), function)
         result = scenario(**request["arguments"])
