@@ -1,7 +1,9 @@
 //! Programs and headers that come from the operating system.
 
 use std::env;
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -55,7 +57,7 @@ impl Need {
 
     fn present(self) -> bool {
         match self {
-            Self::Cxx => env::var_os("CXX").is_some() || in_path("c++"),
+            Self::Cxx => cxx() != [DEFAULT_CXX] || in_path(DEFAULT_CXX),
             Self::CMake => in_path("cmake"),
             Self::Ninja => in_path("ninja"),
             Self::GTest => {
@@ -141,6 +143,31 @@ fn apt_get() -> Command {
     command
 }
 
+const DEFAULT_CXX: &str = "c++";
+
+/// The C++ compiler and the arguments that it always has.
+pub fn cxx() -> Vec<OsString> {
+    compiler(&env::var_os("CXX").unwrap_or_default())
+}
+
+/// As CMake and the cc crate read `CXX`: nothing in it is as if it was not set, and it may have arguments.
+fn compiler(named: &OsStr) -> Vec<OsString> {
+    if Path::new(named).is_file() {
+        return vec![named.to_owned()];
+    }
+    let words: Vec<OsString> = named
+        .as_bytes()
+        .split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty())
+        .map(|word| OsStr::from_bytes(word).to_owned())
+        .collect();
+    if words.is_empty() {
+        vec![DEFAULT_CXX.into()]
+    } else {
+        words
+    }
+}
+
 /// Whether a program of that name is in `PATH`.
 pub fn in_path(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
@@ -152,4 +179,24 @@ fn is_root() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     ids.and_then(|ids| ids.split_whitespace().nth(1)) == Some("0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compiler_may_have_arguments_or_be_left_empty() {
+        let read = |named: &str| compiler(OsStr::new(named));
+        assert_eq!(read(""), ["c++"]);
+        assert_eq!(read(" "), ["c++"]);
+        assert_eq!(read("clang++"), ["clang++"]);
+        assert_eq!(read("ccache  g++ -m64"), ["ccache", "g++", "-m64"]);
+        let directory = env::temp_dir().join(format!("npualloc cxx {}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let program = directory.join("g++");
+        fs::write(&program, "").unwrap();
+        assert_eq!(compiler(program.as_os_str()), [program.as_os_str()]);
+        fs::remove_dir_all(&directory).unwrap();
+    }
 }

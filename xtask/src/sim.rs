@@ -12,6 +12,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::apt;
 use crate::cargo;
 use crate::env::Project;
 
@@ -178,10 +179,11 @@ fn link_shared(output: &Path, sources: &[&Path], needed: &[&Path], flags: &[&str
         .file_name()
         .context("library without a name")?
         .to_string_lossy();
-    let compiler = env::var_os("CXX").unwrap_or_else(|| "c++".into());
+    let compiler = apt::cxx();
     let temporary = output.with_extension(format!("so.{}", std::process::id()));
-    let mut command = Command::new(compiler);
+    let mut command = Command::new(&compiler[0]);
     command
+        .args(&compiler[1..])
         .args(["-shared", "-fPIC"])
         .args(flags)
         .arg(format!("-Wl,-soname,{name}"));
