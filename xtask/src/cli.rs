@@ -39,8 +39,9 @@ pub enum Command {
     /// Check licences, sources and known vulnerabilities of the crates used
     ///
     /// Runs cargo deny with deny.toml; installs it into the cache when it is
-    /// not in PATH. Vulnerabilities are left out, with the reason, where their
-    /// list can't be fetched. Part of `test rust`.
+    /// not in PATH, and fails where that can't be done. Vulnerabilities are
+    /// left out, with the reason, where their list can't be fetched. Part of
+    /// `test rust`.
     Deny,
 
     /// Measure the allocators

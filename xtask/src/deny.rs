@@ -1,6 +1,6 @@
 //! `cargo deny`: licences, sources and known vulnerabilities of the crates used, by `deny.toml`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
@@ -77,7 +77,7 @@ pub fn find(project: &Project) -> Result<PathBuf> {
 ///
 /// # Errors
 /// When the program can't be run.
-pub fn policy(project: &Project, program: &PathBuf, of: &Workspace) -> Result<Verdict> {
+pub fn policy(project: &Project, program: &Path, of: &Workspace) -> Result<Verdict> {
     let kinds = ["licenses", "bans", "sources"];
     Ok(judge(run(project, program, of, &kinds)?, &kinds))
 }
@@ -86,7 +86,7 @@ pub fn policy(project: &Project, program: &PathBuf, of: &Workspace) -> Result<Ve
 ///
 /// # Errors
 /// When the program can't be run.
-pub fn advisories(project: &Project, program: &PathBuf, of: &Workspace) -> Result<Verdict> {
+pub fn advisories(project: &Project, program: &Path, of: &Workspace) -> Result<Verdict> {
     Ok(judge(
         run(project, program, of, &["advisories"])?,
         &["advisories"],
@@ -95,7 +95,7 @@ pub fn advisories(project: &Project, program: &PathBuf, of: &Workspace) -> Resul
 
 fn run(
     project: &Project,
-    program: &PathBuf,
+    program: &Path,
     of: &Workspace,
     kinds: &[&str],
 ) -> Result<(bool, Vec<String>)> {
@@ -123,7 +123,7 @@ fn judge((success, said): (bool, Vec<String>), kinds: &[&str]) -> Verdict {
     let unreachable = |line: &&String| NO_DATABASE.iter().any(|text| line.contains(text));
     if let Some(reason) = said.iter().find(unreachable) {
         let reason = reason.split_once("] ").map_or(&**reason, |(_, text)| text);
-        return Verdict::Skipped(format!("skipped: {reason}"));
+        return Verdict::Skipped(reason.to_owned());
     }
     let told = |line: &String| line.starts_with("error") || line.contains("[ERROR]");
     Verdict::Failed(said.into_iter().filter(told).collect())
@@ -153,9 +153,7 @@ mod tests {
             said(&["2026-01-01 [ERROR] failed to fetch advisory database https://x: no route"]);
         assert_eq!(
             judge((false, away), &["advisories"]),
-            Verdict::Skipped(
-                "skipped: failed to fetch advisory database https://x: no route".into()
-            )
+            Verdict::Skipped("failed to fetch advisory database https://x: no route".into())
         );
         assert!(matches!(
             judge((true, Vec::new()), &["bans"]),

@@ -16,10 +16,18 @@ pub struct Summary {
 
 struct Row {
     name: String,
-    success: bool,
+    state: State,
     /// Since the row before, so with what was built for it.
     took: Duration,
     lines: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Ok,
+    Failed,
+    /// It could not be run here: nothing is known.
+    Skipped,
 }
 
 impl Default for Summary {
@@ -56,10 +64,20 @@ impl Summary {
 
     /// Adds what a check came to.
     pub fn add(&mut self, name: &str, success: bool, lines: Vec<String>) {
+        let state = if success { State::Ok } else { State::Failed };
+        self.put(name, state, lines);
+    }
+
+    /// Adds a check that could not be run here, and why.
+    pub fn skip(&mut self, name: &str, reason: String) {
+        self.put(name, State::Skipped, vec![reason]);
+    }
+
+    fn put(&mut self, name: &str, state: State, lines: Vec<String>) {
         let now = Instant::now();
         self.rows.push(Row {
             name: name.to_owned(),
-            success,
+            state,
             took: now.duration_since(self.since),
             lines,
         });
@@ -68,7 +86,7 @@ impl Summary {
 
     /// The exit status of the command.
     pub fn code(&self) -> ExitCode {
-        if self.failed().next().is_some() {
+        if self.those(State::Failed).next().is_some() {
             ExitCode::FAILURE
         } else {
             ExitCode::SUCCESS
@@ -76,39 +94,48 @@ impl Summary {
     }
 
     /// A line for each runner, with the seconds since the one before and its closing lines below;
-    /// the last line is the verdict, naming those that failed.
+    /// the last line is the verdict, naming those that failed, else those that were skipped.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for row in &self.rows {
-            let word = if row.success { "ok" } else { "FAILED" };
+            let word = match row.state {
+                State::Ok => "ok",
+                State::Failed => "FAILED",
+                State::Skipped => "skipped",
+            };
             text += &format!("{}: {word} ({} s)\n", row.name, row.took.as_secs());
             for line in &row.lines {
                 text += &format!("    {line}\n");
             }
         }
         let all = self.rows.len();
-        let failed: Vec<_> = self.failed().collect();
-        text += &if failed.is_empty() {
+        let failed: Vec<_> = self.those(State::Failed).collect();
+        let skipped: Vec<_> = self.those(State::Skipped).collect();
+        text += &if !failed.is_empty() {
+            format!("{} of {all} FAILED: {}\n", failed.len(), failed.join("; "))
+        } else if skipped.is_empty() {
             format!("all {all} ok\n")
         } else {
-            format!("{} of {all} FAILED: {}\n", failed.len(), failed.join("; "))
+            let ok = all - skipped.len();
+            let (count, names) = (skipped.len(), skipped.join("; "));
+            format!("{ok} ok, {count} skipped: {names}\n")
         };
         text
     }
 
-    /// The names of those that failed.
-    fn failed(&self) -> impl Iterator<Item = &str> {
-        let failed = self.rows.iter().filter(|row| !row.success);
-        failed.map(|row| row.name.as_str())
+    /// The names of those that came to this.
+    fn those(&self, state: State) -> impl Iterator<Item = &str> {
+        let those = self.rows.iter().filter(move |row| row.state == state);
+        those.map(|row| row.name.as_str())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::process::{Command, ExitCode};
     use std::time::Duration;
 
-    use super::Summary;
+    use super::{State, Summary};
 
     fn shell(script: &str) -> Command {
         let mut command = Command::new("sh");
@@ -131,7 +158,7 @@ mod tests {
         summary
             .run("second", &mut shell("echo result 2; exit 3"), closing)
             .unwrap();
-        assert_eq!(summary.failed().collect::<Vec<_>>(), ["second"]);
+        assert_eq!(summary.those(State::Failed).collect::<Vec<_>>(), ["second"]);
         for (row, seconds) in summary.rows.iter_mut().zip([3, 61]) {
             row.took = Duration::from_secs(seconds);
         }
@@ -140,6 +167,21 @@ mod tests {
             "first: ok (3 s)\n    result 1\nsecond: FAILED (61 s)\n    result 2\n\
              1 of 2 FAILED: second\n"
         );
+    }
+
+    #[test]
+    fn what_was_skipped_is_not_ok_and_no_failure() {
+        let mut summary = Summary::default();
+        summary.add("first", true, Vec::new());
+        summary.skip("second", "no such program".into());
+        assert_eq!(
+            summary.text(),
+            "first: ok (0 s)\nsecond: skipped (0 s)\n    no such program\n1 ok, 1 skipped: second\n"
+        );
+        assert_eq!(summary.code(), ExitCode::SUCCESS);
+        summary.add("third", false, Vec::new());
+        assert!(summary.text().ends_with("\n1 of 3 FAILED: third\n"));
+        assert_eq!(summary.code(), ExitCode::FAILURE);
     }
 
     #[test]

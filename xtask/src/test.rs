@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 use crate::apt::{self, Need};
 use crate::bench::replay;
 use crate::cli::{Suite, TestArgs, Torch};
+use crate::deny;
 use crate::device::{Device, Knobs};
 use crate::env::Project;
 use crate::package;
@@ -73,7 +74,9 @@ pub fn main(arguments: &TestArgs) -> Result<ExitCode> {
 /// `cargo xtask deny`.
 pub fn deny_main() -> Result<ExitCode> {
     let mut summary = Summary::default();
-    rust::dependencies(&Project::locate()?, &mut summary)?;
+    let project = Project::locate()?;
+    let program = deny::find(&project)?;
+    rust::dependencies(&project, &program, &mut summary)?;
     print!("{}", summary.text());
     Ok(summary.code())
 }
@@ -252,8 +255,8 @@ fn documents(
     }
     let python = Python::managed(project, &Torch::default())?;
     let Device::Simulated(sim) = Device::find(project)? else {
-        let reason = "skipped: the documents' commands are for a machine without an NPU";
-        summary.add("documents", true, vec![reason.to_owned()]);
+        let reason = "the documents' commands are for a machine without an NPU";
+        summary.skip("documents", reason.to_owned());
         return Ok(());
     };
     let own = env::current_exe().context("find this program")?;
@@ -288,7 +291,7 @@ fn is_pytest_result(line: &str) -> bool {
 fn header_comments(project: &Project, summary: &mut Summary) -> Result<()> {
     const NAME: &str = "doxygen";
     if let Err(reason) = apt::ensure(&[Need::Doxygen]) {
-        summary.add(NAME, true, vec![format!("skipped: {reason}")]);
+        summary.skip(NAME, reason.to_string());
         return Ok(());
     }
     let out = project.target.join("doxygen");

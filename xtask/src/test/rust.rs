@@ -1,6 +1,7 @@
 //! `cargo xtask test rust`: what needs no Python and no torch.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 
@@ -14,17 +15,21 @@ use crate::fuzz;
 use crate::models;
 use crate::summary::Summary;
 
+const POLICY: &str = "cargo deny";
+
 /// Formatting, lints, documents, instruction counts, dependencies, tests, models, fuzz targets.
 pub fn test(project: &Project, rest: &[OsString], summary: &mut Summary) -> Result<()> {
     // cxx-build compiles C++.
     apt::ensure(&[Need::Cxx])?;
     if let Err(reason) = apt::ensure(&[Need::Chromium]) {
-        let skipped = vec![format!("skipped: {reason}")];
-        summary.add("reports in a browser", true, skipped);
+        summary.skip("reports in a browser", reason.to_string());
     }
     if rest.is_empty() {
         lint_and_count(project, summary)?;
-        dependencies(project, summary)?;
+        match deny::find(project) {
+            Ok(program) => dependencies(project, &program, summary)?,
+            Err(error) => summary.skip(POLICY, format!("{error:#}")),
+        }
     } else {
         lint(project, summary)?;
     }
@@ -80,7 +85,7 @@ fn lint_and_count(project: &Project, summary: &mut Summary) -> Result<()> {
                 lines.push(closing);
                 summary.add(NAME, success, lines);
             }
-            Err(reason) => summary.add(NAME, true, vec![format!("skipped: {reason}")]),
+            Err(reason) => summary.skip(NAME, reason.to_string()),
         }
         Ok(())
     })
@@ -119,25 +124,16 @@ fn lint(project: &Project, summary: &mut Summary) -> Result<()> {
     Ok(())
 }
 
-/// What the crates used are allowed to be.
-pub fn dependencies(project: &Project, summary: &mut Summary) -> Result<()> {
-    const POLICY: &str = "cargo deny";
-    let program = match deny::find(project) {
-        Ok(program) => program,
-        Err(error) => {
-            summary.add(POLICY, true, vec![format!("skipped: {error:#}")]);
-            return Ok(());
-        }
-    };
+/// What the crates used are allowed to be, asked of `program`.
+pub fn dependencies(project: &Project, program: &Path, summary: &mut Summary) -> Result<()> {
     for workspace in &deny::WORKSPACES {
-        let policy = deny::policy(project, &program, workspace)?;
-        let advisories = deny::advisories(project, &program, workspace)?;
+        let policy = deny::policy(project, program, workspace)?;
+        let advisories = deny::advisories(project, program, workspace)?;
         for (name, verdict) in [(POLICY, policy), ("cargo deny, advisories", advisories)] {
             let name = workspace.named(name);
             match verdict {
-                Verdict::Ok(text) | Verdict::Skipped(text) => {
-                    summary.add(&name, true, vec![text]);
-                }
+                Verdict::Ok(text) => summary.add(&name, true, vec![text]),
+                Verdict::Skipped(reason) => summary.skip(&name, reason),
                 Verdict::Failed(lines) => summary.add(&name, false, lines),
             }
         }
