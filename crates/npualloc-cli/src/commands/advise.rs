@@ -25,8 +25,8 @@ struct Report {
     failed_requests: usize,
     /// Whether what is best completes on the given device.
     completes: bool,
-    /// The line to put before the program.
-    advice: String,
+    /// The line to put before the program; none where nothing that was tried completes.
+    advice: Option<String>,
     candidates: Vec<Scored>,
 }
 
@@ -50,8 +50,11 @@ pub fn run(arguments: &AdviseArgs, output: Output) -> Result<Verdict> {
     let best = candidates.first();
     let completes = best.is_some_and(|best| best.stall_ns.is_some());
     let advice = best
-        .map(|best| format!("PYTORCH_NPU_ALLOC_CONF={}", best.conf))
-        .unwrap_or_default();
+        .filter(|best| match arguments.goal {
+            Goal::Memory => best.least_capacity.is_some(),
+            Goal::Stalls => completes,
+        })
+        .map(|best| format!("PYTORCH_NPU_ALLOC_CONF={}", best.conf));
     let report = Report {
         trace: path.display().to_string(),
         goal: arguments.goal,
@@ -130,8 +133,13 @@ fn text(report: &Report) -> String {
         "{shown}\n{} settings tried.\n{trouble}",
         report.candidates.len()
     );
-    if nowhere {
-        return tried;
+    match (&report.advice, report.goal) {
+        (Some(advice), _) => format!("{tried}{goal}:\n\n    {advice}\n"),
+        (None, Goal::Memory) => {
+            format!("{tried}No advice: no device has enough for any of them.\n")
+        }
+        (None, Goal::Stalls) => format!(
+            "{tried}No advice: it completes with none of them. `--for memory` finds which need the least.\n"
+        ),
     }
-    format!("{tried}{goal}:\n\n    {}\n", report.advice)
 }

@@ -157,6 +157,7 @@ fn what_no_device_holds_has_no_least_capacity() {
     let trace = trace.to_str().expect("a name");
     let fit = json(&["fit", trace, "--in", "64GiB", "--json"], 1);
     let advise = json(&["advise", trace, "--json"], 1);
+    assert_eq!(advise["advice"], Value::Null);
     let replay = json(&["replay", trace, "--least", "--json"], 0);
     for (report, rows) in [
         (&fit, "settings"),
@@ -225,6 +226,27 @@ fn advice_is_a_line_to_paste_and_holds_what_it_promises() {
         times[..known.len()].iter().all(Option::is_some),
         "{times:?}"
     );
+}
+
+#[test]
+fn what_completes_nowhere_is_not_advised() {
+    let files = Files::new();
+    let trace = files.write("t", growing());
+    let trace = trace.to_str().expect("a name");
+    let advise = ["advise", trace, "--for", "stalls", "--capacity", "1GiB"];
+    let report = json(&[&advise[..], &["--json"]].concat(), 1);
+    assert_eq!(report["completes"], false);
+    assert_eq!(report["advice"], Value::Null);
+    npualloc()
+        .args(advise)
+        .assert()
+        .code(1)
+        .stdout(predicates::str::contains("PYTORCH_NPU_ALLOC_CONF").not())
+        .stdout(predicates::str::contains("--for memory"));
+    // Settings that complete on more are worth knowing.
+    let report = json(&["advise", trace, "--capacity", "1GiB", "--json"], 1);
+    assert_eq!(report["completes"], false);
+    assert!(report["advice"].is_string(), "{}", report["advice"]);
 }
 
 /// As a recording is whose process was killed.
