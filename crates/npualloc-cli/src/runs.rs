@@ -8,7 +8,7 @@ use ascendcl::model::config::{Alias, MAX_CAPACITY};
 use indicatif::ProgressBar;
 use npualloc::config::{DefaultEngine, Settings, SkippedRungs};
 use npualloc_replay::replay::{Outcome, Setup, replay};
-use npualloc_replay::search::min_capacity;
+use npualloc_replay::search::{min_capacity, min_capacity_above};
 use npualloc_replay::trace::Trace;
 
 use crate::error::{Error, Result};
@@ -101,6 +101,22 @@ pub fn least(trace: &Trace, conf: &str, settings: &Settings) -> Result<Option<(u
         conf: conf.to_owned(),
         source,
     })
+}
+
+/// The least capacity above `capacity` that is enough, where that is not; `None` when not even the largest device is.
+pub fn least_above(
+    trace: &Trace,
+    conf: &str,
+    settings: &Settings,
+    capacity: u64,
+) -> Result<Option<u64>> {
+    let setup = setup(settings.clone(), MAX_CAPACITY);
+    let found = min_capacity_above(trace, &setup, capacity, MAX_CAPACITY, resolution(trace));
+    let found = found.map_err(|source| Error::Replay {
+        conf: conf.to_owned(),
+        source,
+    })?;
+    Ok(found.map(|(bytes, _)| bytes))
 }
 
 /// `work` on every item, as many at once as there are processors; results in the items' order.

@@ -17,12 +17,34 @@ pub fn min_capacity(
     most: u64,
     resolution: u64,
 ) -> Result<Option<(u64, Outcome)>, AllocError> {
+    let low = trace.peak_live.div_ceil(PAGE).saturating_sub(1);
+    search(trace, setup, low, most, resolution)
+}
+
+/// As [`min_capacity`], of what is more than `less`, which is not enough.
+pub fn min_capacity_above(
+    trace: &Trace,
+    setup: &Setup,
+    less: u64,
+    most: u64,
+    resolution: u64,
+) -> Result<Option<(u64, Outcome)>, AllocError> {
+    search(trace, setup, less / PAGE, most, resolution)
+}
+
+/// `low` and `high`, in pages: not enough, and enough once one is found.
+fn search(
+    trace: &Trace,
+    setup: &Setup,
+    mut low: u64,
+    most: u64,
+    resolution: u64,
+) -> Result<Option<(u64, Outcome)>, AllocError> {
     let run = |capacity: u64| -> Result<Outcome, AllocError> {
         let mut setup = setup.clone();
         setup.device.capacity = capacity;
         replay(trace, &setup)
     };
-    let mut low = trace.peak_live.div_ceil(PAGE).saturating_sub(1);
     let mut high = most / PAGE;
     let mut best = None;
     let mut probe = low + 1;

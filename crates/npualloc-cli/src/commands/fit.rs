@@ -26,7 +26,7 @@ struct Report {
 struct Fit {
     conf: String,
     fits: bool,
-    /// The least capacity that is enough, to 0.1 % of the live bytes.
+    /// The least capacity that is enough, to 0.1 % of the live bytes; above the given one where that is not enough.
     least_capacity: Option<u64>,
     /// What is lacking; 0 when it fits.
     missing: Option<u64>,
@@ -54,18 +54,20 @@ pub fn run(arguments: &FitArgs, output: Output) -> Result<Verdict> {
             Some(_) => None,
             None => runs::least(&trace, conf, settings)?.map(|(bytes, _)| bytes),
         };
-        // Completion is not quite monotone in the capacity: what fits lacks nothing.
-        let missing = least.map(|bytes| {
-            if fits {
-                0
-            } else {
-                bytes.saturating_sub(capacity)
+        // Completion is not quite monotone in the capacity: what fits lacks nothing, and where it does not fit, less
+        // that would be enough is no answer.
+        let least = match least {
+            Some(bytes) if fits => Some(bytes.min(capacity)),
+            Some(bytes) if bytes <= capacity => {
+                runs::least_above(&trace, conf, settings, capacity)?
             }
-        });
+            other => other,
+        };
+        let missing = least.map(|bytes| bytes.saturating_sub(capacity));
         Ok(Fit {
             conf: conf.clone(),
             fits,
-            least_capacity: least.map(|bytes| if fits { bytes.min(capacity) } else { bytes }),
+            least_capacity: least,
             missing,
             failed_served: outcome.failed_served,
             out_of_memory: outcome.out_of_memory_at.map(|at| place(&trace, at)),

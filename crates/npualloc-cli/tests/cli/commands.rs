@@ -1,5 +1,7 @@
 //! What the commands find on a workload whose answer is known.
 
+use std::fmt::Write as _;
+
 use predicates::prelude::PredicateBooleanExt as _;
 use serde_json::Value;
 
@@ -247,6 +249,54 @@ fn what_completes_nowhere_is_not_advised() {
     let report = json(&["advise", trace, "--capacity", "1GiB", "--json"], 1);
     assert_eq!(report["completes"], false);
     assert!(report["advice"].is_string(), "{}", report["advice"]);
+}
+
+/// A trace that fixed segments serve on 644 MiB, and not on 688 to 702.
+fn gap() -> String {
+    let mut state = 7u64;
+    let mut draw = |below: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let mut text = String::from("# npualloc-trace v1\n");
+    let mut live: Vec<u64> = Vec::new();
+    let mut next = 0;
+    for _ in 0..60 {
+        if !live.is_empty() && draw(100) < 48 {
+            let freed = live.remove(draw(live.len() as u64) as usize);
+            let _ = writeln!(text, "f {freed}");
+        } else {
+            let _ = writeln!(text, "a {next} {} 0", (1 + draw(100)) * MIB);
+            live.push(next);
+            next += 1;
+        }
+    }
+    text
+}
+
+#[test]
+fn what_fits_in_less_alone_lacks_what_is_enough_above() {
+    let files = Files::new();
+    let trace = files.write("t", gap());
+    let trace = trace.to_str().expect("a name");
+    let fit = |capacity: u64, status: i32| {
+        let bytes = capacity.to_string();
+        let report = json(
+            &["fit", trace, "--in", &bytes, "--json", "--conf", FIXED],
+            status,
+        );
+        report["settings"][0].clone()
+    };
+    let capacity = 690 * MIB;
+    assert_eq!(fit(644 * MIB, 0)["fits"], true);
+    let lacking = fit(capacity, 1);
+    let least = lacking["least_capacity"].as_u64().expect("a number");
+    let missing = lacking["missing"].as_u64().expect("a number");
+    assert!(missing > 0, "{lacking}");
+    assert_eq!(least, capacity + missing, "{lacking}");
+    assert_eq!(fit(least, 0)["fits"], true);
 }
 
 /// As a recording is whose process was killed.
