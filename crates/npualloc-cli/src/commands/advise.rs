@@ -18,6 +18,8 @@ const SHOWN: usize = 8;
 #[derive(Serialize)]
 struct Report {
     trace: String,
+    /// Whether the input was cut, and is read up to there.
+    torn: bool,
     goal: Goal,
     capacity: u64,
     peak_live: u64,
@@ -57,6 +59,7 @@ pub fn run(arguments: &AdviseArgs, output: Output) -> Result<Verdict> {
         .map(|best| format!("PYTORCH_NPU_ALLOC_CONF={}", best.conf));
     let report = Report {
         trace: path.display().to_string(),
+        torn: trace.torn,
         goal: arguments.goal,
         capacity,
         peak_live: trace.peak_live,

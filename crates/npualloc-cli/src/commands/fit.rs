@@ -14,6 +14,8 @@ use crate::runs::{self, show_conf};
 #[derive(Serialize)]
 struct Report {
     trace: String,
+    /// Whether the input was cut, and is read up to there.
+    torn: bool,
     capacity: u64,
     peak_live: u64,
     /// In the recorded run. Whether it fits depends on the last alone, and only where the run ended with it.
@@ -90,6 +92,7 @@ pub fn run(arguments: &FitArgs, output: Output) -> Result<Verdict> {
     }
     let report = Report {
         trace: path.display().to_string(),
+        torn: trace.torn,
         capacity,
         peak_live: trace.peak_live,
         failed_requests: trace.failed.len(),

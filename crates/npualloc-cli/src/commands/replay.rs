@@ -16,6 +16,8 @@ use crate::runs::{self, show_conf};
 struct Report {
     trace: String,
     workload: String,
+    /// Whether the input was cut, and is read up to there.
+    torn: bool,
     events: usize,
     peak_live: u64,
     /// In the recorded run; how many of them are served is said for each of the settings.
@@ -60,6 +62,7 @@ pub fn run(arguments: &ReplayArgs, output: Output) -> Result<Verdict> {
     let report = Report {
         trace: path.display().to_string(),
         workload: trace.workload.clone(),
+        torn: trace.torn,
         events: trace.events.len(),
         peak_live: trace.peak_live,
         failed_requests: trace.failed.len(),

@@ -33,6 +33,8 @@ pub struct Facts<'a> {
     pub conf: &'a str,
     /// The device, bytes.
     pub capacity: u64,
+    /// Whether the input was cut: see [`Trace::torn`].
+    pub torn: bool,
     /// What the replay came to.
     pub outcome: &'a Outcome,
     /// Stacks, as lines; of a block, see `stack_of`.

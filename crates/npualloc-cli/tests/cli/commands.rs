@@ -304,7 +304,23 @@ fn what_fits_in_less_alone_lacks_what_is_enough_above() {
 fn a_compressed_trace_that_was_cut_is_read_up_to_there() {
     let files = Files::new();
     let whole = gzip(growing().as_bytes());
+    let complete = files.write("whole.gz", &whole);
     let path = files.write("cut.gz", &whole[..whole.len() / 2]);
+    for (trace, torn) in [(&complete, false), (&path, true)] {
+        let trace = trace.to_str().expect("a name");
+        let page = format!("{trace}.html");
+        for command in [
+            vec!["replay", trace],
+            vec!["advise", trace, "--for", "stalls"],
+            vec!["fit", trace, "--in", "64GiB"],
+            vec!["report", trace, "-o", &page],
+        ] {
+            let report = json(&[&command[..], &["--json"]].concat(), 0);
+            assert_eq!(report["torn"], torn, "{command:?}");
+        }
+        let page = std::fs::read_to_string(page).expect("written");
+        assert!(page.contains(&format!("\"torn\":{torn}")));
+    }
     let output = npualloc()
         .args(["--json", "replay"])
         .arg(&path)

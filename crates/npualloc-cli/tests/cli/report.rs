@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use predicates::str::contains;
 
 use crate::browser::{attribute, chromium, run};
-use crate::traces::{Files, MIB, growing, npualloc};
+use crate::traces::{Files, MIB, growing, gzip, npualloc};
 
 /// Steps of a model on two streams, without an end: about `events` events, and bytes alive at the peak.
 fn training(events: usize) -> (String, u64) {
@@ -263,4 +263,28 @@ fn a_browser_shows_the_moment_memory_ran_out() {
     );
     assert!(dom.contains("Memory ran out"));
     assert!(dom.contains("64.00 MiB asked for on stream 0"));
+}
+
+#[test]
+fn the_page_of_a_file_that_was_cut_says_so() {
+    let Some(chromium) = chromium() else {
+        return;
+    };
+    let files = Files::new();
+    let whole = gzip(growing().as_bytes());
+    for (contents, hidden) in [(&whole[..], Some("")), (&whole[..whole.len() / 2], None)] {
+        let trace = files.write("t.gz", contents);
+        let page = files.0.path().join("page.html");
+        npualloc()
+            .arg("report")
+            .arg(&trace)
+            .arg("-o")
+            .arg(&page)
+            .assert()
+            .success();
+        let dom = run(&chromium, &page, &["--dump-dom"]).stdout;
+        let dom = String::from_utf8_lossy(&dom);
+        assert_eq!(attribute(&dom, "id=\"torn\"", "id"), Some("torn"));
+        assert_eq!(attribute(&dom, "id=\"torn\"", "hidden"), hidden);
+    }
 }

@@ -16,6 +16,7 @@ function showFacts(series) {
   byId('title').textContent = header.source;
   const conf = header.conf ? `PYTORCH_NPU_ALLOC_CONF=${header.conf}` : 'default settings';
   byId('subtitle').textContent = [header.workload, conf].filter(Boolean).join(' · ');
+  byId('torn').hidden = !header.torn;
   const live = Math.max(0, series.live[argmax(series.live, header.events)]);
   const reserved = series.reserved[argmax(series.reserved, header.events)];
   byId('tiles').replaceChildren(
