@@ -44,8 +44,10 @@ pub fn settings(text: &str) -> Result<Settings> {
         source,
     })?;
     settings.default_engine = DefaultEngine::Probe;
-    settings.skipped_rungs = SkippedRungs::from_environment(|name| std::env::var(name).ok())
-        .map_err(Error::Environment)?;
+    // What is no text names no rung, and is refused.
+    let variable = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
+    settings.skipped_rungs =
+        SkippedRungs::from_environment(variable).map_err(Error::Environment)?;
     Ok(settings)
 }
 

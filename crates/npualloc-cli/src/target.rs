@@ -2,7 +2,7 @@
 //! the standard output is, gets it as it is.
 
 use std::fs::{self, File, Metadata, Permissions};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -33,17 +33,18 @@ pub fn check_apart(output: &Path, input: &Path) -> Result<()> {
 
 /// Writes a file. A regular one is written through a temporary one beside it, so that nobody sees part of it,
 /// and links to it stay; anything else (a pipe, a device) is written to as it is, and the standard output where it
-/// stands: what a log holds already stays.
+/// stands: what a log holds already stays. A reader of a pipe that has seen enough and went away is no failure, as for
+/// other results.
 pub fn write_whole(path: &Path, contents: &[u8]) -> Result<()> {
     let written = match fs::metadata(path) {
         _ if is_stdout(path) => {
             let mut out = io::stdout().lock();
-            out.write_all(contents).and_then(|()| out.flush())
+            unless_read_enough(out.write_all(contents).and_then(|()| out.flush()))
         }
         Ok(found) if found.is_file() => fs::canonicalize(path)
             .and_then(|target| replace(&target, contents, found.permissions())),
         // A link to nothing makes what it names.
-        Ok(_) => write_to(path, contents),
+        Ok(_) => unless_read_enough(write_to(path, contents)),
         Err(_) if path.is_symlink() => write_to(path, contents),
         // What the process's umask leaves of it.
         Err(_) => replace(path, contents, Permissions::from_mode(0o666)),
@@ -52,6 +53,13 @@ pub fn write_whole(path: &Path, contents: &[u8]) -> Result<()> {
         path: path.to_owned(),
         source,
     })
+}
+
+fn unless_read_enough(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
 }
 
 fn write_to(path: &Path, contents: &[u8]) -> io::Result<()> {

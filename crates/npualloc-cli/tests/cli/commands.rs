@@ -1,6 +1,8 @@
 //! What the commands find on a workload whose answer is known.
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 
 use predicates::prelude::PredicateBooleanExt as _;
 use serde_json::Value;
@@ -102,6 +104,15 @@ fn rungs_are_left_out_as_in_the_allocator() {
                 "NPUALLOC_SKIP_RUNGS: \"moved_page\" is none of",
             ));
     }
+    // Not as if it was not set.
+    npualloc()
+        .args(["replay", trace])
+        .env("NPUALLOC_SKIP_RUNGS", OsStr::from_bytes(b"moved_page\xff"))
+        .assert()
+        .code(2)
+        .stderr(predicates::str::contains(
+            "NPUALLOC_SKIP_RUNGS: \"moved_page\u{fffd}\" is none of",
+        ));
 }
 
 #[test]

@@ -30,6 +30,17 @@ fn a_reader_that_goes_away_does_not_change_the_verdict() {
         drop(child.stdout.take());
         assert_eq!(child.wait().expect("it ends").code(), Some(status));
     }
+    let mut report = Command::new(npualloc().get_program());
+    report
+        .arg("report")
+        .arg(&trace)
+        .args(["-o", "/dev/stdout"])
+        .stderr(Stdio::piped());
+    let mut child = report.stdout(Stdio::piped()).spawn().expect("it runs");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
 }
 
 #[test]
