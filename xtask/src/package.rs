@@ -6,9 +6,10 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 
+use crate::apt;
 use crate::cli::{PackageArgs, Torch};
 use crate::env::Project;
-use crate::plugin::Plugin;
+use crate::plugin::{CMakeTree, Plugin};
 use crate::process::{self, say};
 use crate::python::Python;
 
@@ -31,6 +32,7 @@ pub fn main(arguments: &PackageArgs) -> Result<ExitCode> {
 /// When a version has no environment and none can be made, or a tool fails.
 pub fn build(project: &Project, versions: &[String]) -> Result<PathBuf> {
     one_of_each_series(versions)?;
+    apt::ensure(&CMakeTree::NEEDS)?;
     let out = project.target.join("package");
     let stage = out.join("stage");
     // Files of an earlier build must not end up in this wheel; the earlier wheel stays until there is a new one.

@@ -21,6 +21,7 @@ pub const PROBE_TARGET: &str = "npualloc_probe";
 
 pub fn main(arguments: &PluginArgs) -> Result<ExitCode> {
     let project = Project::locate()?;
+    apt::ensure(&CMakeTree::NEEDS)?;
     let python = Python::find(&project, &arguments.interpreter)?;
     let plugin = Plugin::build(&project, &python)?;
     println!("{}", plugin.library.display());

@@ -19,7 +19,9 @@ use super::replay::configuration::Configuration;
 use super::replay::measure::{Servers, measure};
 use super::replay::report::At;
 use super::replay::{CommonArgs, chosen, prepare};
+use crate::apt;
 use crate::env::Project;
+use crate::plugin::CMakeTree;
 use crate::process::say;
 use crate::python::Python;
 
@@ -79,6 +81,7 @@ impl Row {
 pub fn main(arguments: &RegretArgs) -> Result<ExitCode> {
     let cases = read(&arguments.cases)?;
     let project = Project::locate()?;
+    apt::ensure(&CMakeTree::NEEDS)?;
     let directory = arguments.common.directory(&project)?;
     let mut rows: Vec<Row> = Vec::new();
     for case in &cases {

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use comfy_table::presets;
 
+use crate::apt;
 use crate::cli::Interpreter;
 use crate::device::{Device, build_simulator};
 use crate::env::Project;
@@ -123,6 +124,7 @@ pub fn main(arguments: &ReplayArgs) -> Result<ExitCode> {
     // Before anything is built: a trace that can't be read is said at once.
     let traces = input::read(&arguments.traces)?;
     let project = Project::locate()?;
+    apt::ensure(&CMakeTree::NEEDS)?;
     let directory = arguments.common.directory(&project)?;
     let python = Python::find(&project, &arguments.common.interpreter)?;
     let mut launcher = prepare(&project, &python, &directory)?;
@@ -158,6 +160,7 @@ pub fn main(arguments: &ReplayArgs) -> Result<ExitCode> {
 
 fn check_main(arguments: &ReplayArgs) -> Result<ExitCode> {
     let project = Project::locate()?;
+    apt::ensure(&CMakeTree::NEEDS)?;
     let python = Python::find(&project, &arguments.common.interpreter)?;
     let (closing, wrong) = check::check(&project, &python)?;
     for line in &wrong {
