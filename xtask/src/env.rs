@@ -1,9 +1,12 @@
 //! Where things lie: the source tree, the build directory, the cache.
 
 use std::env;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+
+use crate::process::say;
 
 /// The directories every command works with.
 pub struct Project {
@@ -30,6 +33,24 @@ impl Project {
             target,
             cache: cache()?,
         })
+    }
+
+    /// Waits for other commands that build `name` below the target directory, and keeps others out as long as the file
+    /// is open.
+    ///
+    /// # Errors
+    /// When the lock can't be made.
+    pub fn lock(&self, name: &str) -> Result<File> {
+        fs::create_dir_all(&self.target)
+            .with_context(|| format!("create {}", self.target.display()))?;
+        let path = self.target.join(format!("{name}.lock"));
+        let lock = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+        if lock.try_lock().is_err() {
+            say("waiting for another command that builds");
+            lock.lock()
+                .with_context(|| format!("lock {}", path.display()))?;
+        }
+        Ok(lock)
     }
 
     /// The cargo that runs this program, or the one in `PATH`.
@@ -81,9 +102,33 @@ pub fn directory(variable: &str) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn what_is_built_by_another_command_is_waited_for() {
+        let place = env::temp_dir().join(format!("npualloc-lock-{}", std::process::id()));
+        let project = Project {
+            root: place.clone(),
+            target: place.join("target"),
+            cache: place.join("cache"),
+        };
+        let held = project.lock("package").unwrap();
+        project.lock("other").unwrap();
+        thread::scope(|scope| {
+            let (sender, receiver) = mpsc::channel();
+            let project = &project;
+            scope.spawn(move || sender.send(project.lock("package").is_ok()));
+            let soon = receiver.recv_timeout(Duration::from_millis(100));
+            assert_eq!(soon, Err(mpsc::RecvTimeoutError::Timeout));
+            drop(held);
+            assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(true));
+        });
+        fs::remove_dir_all(&place).unwrap();
+    }
 
     #[test]
     fn a_program_of_another_checkout_is_told() {

@@ -33,6 +33,7 @@ pub fn main(arguments: &PackageArgs) -> Result<ExitCode> {
 pub fn build(project: &Project, versions: &[String]) -> Result<PathBuf> {
     one_of_each_series(versions)?;
     apt::ensure(&CMakeTree::NEEDS)?;
+    let _lock = project.lock("package")?;
     let out = project.target.join("package");
     let stage = out.join("stage");
     // Files of an earlier build must not end up in this wheel; the earlier wheel stays until there is a new one.

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use crate::apt::{self, Need};
 use crate::cli::PluginArgs;
@@ -94,14 +94,7 @@ impl CMakeTree {
         let build_tests = if tests == Tests::Build { "ON" } else { "OFF" };
         let name = directory_name(project, python);
         let directory = project.target.join(&name);
-        fs::create_dir_all(&project.target)
-            .with_context(|| format!("create {}", project.target.display()))?;
-        let lock = project.target.join(format!("{name}.lock"));
-        let lock = File::create(&lock).with_context(|| format!("create {}", lock.display()))?;
-        if lock.try_lock().is_err() {
-            say("waiting for another command that builds");
-            lock.lock().context("lock the build directory")?;
-        }
+        let lock = project.lock(&name)?;
         say(&format!(
             "configuring with CMake in {}",
             directory.display()
