@@ -31,7 +31,7 @@ pub fn main(arguments: &DemoArgs) -> Result<ExitCode> {
     let python = Python::managed(&project, &arguments.torch)?;
     let device = Device::find(&project)?;
     let plugin = Plugin::build(&project, &python)?;
-    let output = project.root.join("target/demo");
+    let output = project.target.join("demo");
     fs::create_dir_all(&output).with_context(|| format!("create {}", output.display()))?;
 
     let demo = Demo {

@@ -68,7 +68,7 @@ pub fn main(arguments: &HotArgs) -> Result<ExitCode> {
     let tree = CMakeTree::configure(&project, &python, Tests::Leave)?;
     tree.build(&[TARGET])?;
 
-    let output = project.root.join("target/bench/hot.json");
+    let output = project.target.join("bench/hot.json");
     if let Some(directory) = output.parent() {
         fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
     }

@@ -74,7 +74,7 @@ pub fn main(arguments: &RecordArgs) -> Result<ExitCode> {
     let project = Project::locate()?;
     let directory = match &arguments.output {
         Some(directory) => std::path::absolute(directory).context("where the recordings go")?,
-        None => project.root.join("target/bench/recordings"),
+        None => project.target.join("bench/recordings"),
     };
     fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
     apt::ensure(&CMakeTree::NEEDS)?;

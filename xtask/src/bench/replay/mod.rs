@@ -103,7 +103,7 @@ impl CommonArgs {
     pub fn directory(&self, project: &Project) -> Result<PathBuf> {
         let directory = match &self.output {
             Some(path) => path.clone(),
-            None => project.root.join("target/bench"),
+            None => project.target.join("bench"),
         };
         fs::create_dir_all(&directory)
             .with_context(|| format!("create {}", directory.display()))?;
@@ -207,7 +207,8 @@ pub fn prepare(
 
 #[cfg(test)]
 mod tests {
-    use super::{Configuration, chosen};
+    use super::*;
+    use crate::cli::Torch;
 
     #[test]
     fn configurations_come_once_and_in_order() {
@@ -221,5 +222,28 @@ mod tests {
             chosen(&asked),
             [Configuration::StockDefault, Configuration::NpuallocFixed]
         );
+    }
+
+    #[test]
+    fn figures_go_below_the_target_directory() {
+        let place = std::env::temp_dir().join(format!("npualloc-figures-{}", std::process::id()));
+        let project = Project {
+            root: place.join("tree"),
+            target: place.join("elsewhere"),
+            cache: place.join("cache"),
+        };
+        let arguments = CommonArgs {
+            jobs: None,
+            output: None,
+            markdown: false,
+            interpreter: Interpreter {
+                python: None,
+                torch: Torch::default(),
+            },
+        };
+        let directory = arguments.directory(&project).expect("a directory");
+        assert_eq!(directory, project.target.join("bench"));
+        assert!(directory.is_dir() && !project.root.exists());
+        fs::remove_dir_all(&place).expect("removed");
     }
 }
