@@ -314,4 +314,40 @@ mod tests {
         let far = scored("a:2", 12_000, None);
         assert_eq!(first([below, far, enough]), "a:1,b:1");
     }
+
+    #[test]
+    fn better_is_what_differs_by_a_grain() {
+        let trace = Trace {
+            peak_live: 10_000,
+            ..Trace::default()
+        };
+        let is_better = |goal, a: u64, b: u64| {
+            let search = Search {
+                trace: &trace,
+                goal,
+                capacity: 20_000,
+                bar: &ProgressBar::hidden(),
+            };
+            let scored = |amount| scored("a:1", amount, Some(amount));
+            search.is_better(&scored(a), &scored(b))
+        };
+        // 0.5 % of what is live is 50, 1 % of the time 120.
+        assert!(is_better(Goal::Memory, 11_950, 12_000));
+        assert!(!is_better(Goal::Memory, 11_951, 12_000));
+        assert!(is_better(Goal::Stalls, 11_880, 12_000));
+        assert!(!is_better(Goal::Stalls, 11_881, 12_000));
+        for goal in [Goal::Memory, Goal::Stalls] {
+            assert!(!is_better(goal, 12_000, 11_000));
+        }
+    }
+
+    #[test]
+    fn stalls_are_driver_calls_and_waits() {
+        let outcome = Outcome {
+            memory_ns: 30,
+            wait_ns: 4,
+            ..Outcome::default()
+        };
+        assert_eq!(stalls(&outcome), 34);
+    }
 }

@@ -144,3 +144,33 @@ impl Observer for Collector {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use npualloc_replay::replay::replay_observed;
+
+    use super::*;
+    use crate::runs;
+
+    #[test]
+    fn a_block_that_another_stream_uses_is_freed_before_it_is_reusable() {
+        let size = 64 << 20;
+        let text = format!(
+            "# npualloc-trace v1\na 0 {size} 0\na 1 {size} 0\nu 0 1\nf 1\nf 0\ns *\na 2 {size} 0\n"
+        );
+        let trace = Trace::parse(Path::new("t"), text.as_bytes()).expect("a good trace");
+        let settings = runs::settings("expandable_segments:False").expect("settings");
+        let mut collector = Collector::new(&trace);
+        replay_observed(&trace, &runs::setup(settings, 1 << 30), &mut collector).expect("it runs");
+        let lives: Vec<_> = collector
+            .blocks
+            .iter()
+            .map(|block| (block.allocated, block.freed, block.reusable))
+            .collect();
+        // Its stream is known to be done when memory is asked for the next time.
+        let used = (0, Some(4), Some(6));
+        assert_eq!(lives, [used, (1, Some(3), Some(3)), (6, None, None)]);
+    }
+}

@@ -65,6 +65,26 @@ fn any_damage_is_an_error_or_other_data_but_no_panic() {
 }
 
 #[test]
+fn integers_have_64_bits() {
+    let number = |bytes: &[u8]| {
+        let length = [0x8a, bytes.len() as u8];
+        let pickle = [b"\x80\x04", length.as_slice(), bytes, b"."].concat();
+        read(&pickle).map(|(_, top)| top)
+    };
+    let full = [0xff; 8];
+    assert_eq!(number(&full), Ok(Value::Int(-1)));
+    // Unsigned, a ninth byte says that it is not negative.
+    assert_eq!(number(&[&full[..], &[0]].concat()), Ok(Value::Int(-1)));
+    for more in [&[1][..], &[0xff], &[0, 0]] {
+        let refused = number(&[&full[..], more].concat());
+        assert!(
+            matches!(refused, Err(PickleError::Damaged { .. })),
+            "{refused:?}"
+        );
+    }
+}
+
+#[test]
 fn values_and_marks_have_a_limit_together() {
     for opcodes in [b"(".as_slice(), b"N", b"(N"] {
         let mut bytes = b"\x80\x04".to_vec();
