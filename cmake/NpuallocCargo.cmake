@@ -22,12 +22,21 @@ else()
 endif()
 set(_npualloc_flags ${NPUALLOC_CARGO_FLAGS})
 set(_npualloc_out_dir "${_npualloc_target_dir}")
-# Another triple, of the environment, would put the library elsewhere; an older one may lie where it is expected.
-set(_npualloc_unset --unset=CARGO_BUILD_TARGET)
-if(NPUALLOC_CARGO_TRIPLE)
-  list(APPEND _npualloc_flags --target "${NPUALLOC_CARGO_TRIPLE}")
-  string(APPEND _npualloc_out_dir "/${NPUALLOC_CARGO_TRIPLE}")
+# Always named: another triple, of the environment or of a configuration of Cargo's, would put the library elsewhere,
+# and an older one may lie where it is expected.
+set(_npualloc_triple "${NPUALLOC_CARGO_TRIPLE}")
+if(NOT _npualloc_triple)
+  execute_process(
+    COMMAND "${NPUALLOC_CARGO}" -vV
+    WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
+    OUTPUT_VARIABLE _npualloc_cargo_version COMMAND_ERROR_IS_FATAL ANY)
+  if(NOT _npualloc_cargo_version MATCHES "host: ([^\n]+)")
+    message(FATAL_ERROR "npualloc: ${NPUALLOC_CARGO} -vV names no host")
+  endif()
+  set(_npualloc_triple "${CMAKE_MATCH_1}")
 endif()
+list(APPEND _npualloc_flags --target "${_npualloc_triple}")
+string(APPEND _npualloc_out_dir "/${_npualloc_triple}")
 set(NPUALLOC_RUST_LIBRARY "${_npualloc_out_dir}/${_npualloc_profile_dir}/libnpualloc.a")
 # Generated headers are copied here under the names the public headers include.
 set(NPUALLOC_GENERATED_INCLUDE "${PROJECT_BINARY_DIR}/include")
@@ -36,7 +45,7 @@ file(MAKE_DIRECTORY "${NPUALLOC_GENERATED_INCLUDE}/npualloc" "${NPUALLOC_GENERAT
 add_custom_target(
   npualloc_cargo
   COMMAND
-    "${CMAKE_COMMAND}" -E env ${_npualloc_unset} "CARGO_TARGET_DIR=${_npualloc_target_dir}" "${NPUALLOC_CARGO}" build
+    "${CMAKE_COMMAND}" -E env "CARGO_TARGET_DIR=${_npualloc_target_dir}" "${NPUALLOC_CARGO}" build
     --manifest-path "${PROJECT_SOURCE_DIR}/Cargo.toml" --package npualloc --lib --profile
     "${NPUALLOC_CARGO_PROFILE}" ${_npualloc_flags}
   COMMAND "${CMAKE_COMMAND}" -E copy_if_different
