@@ -3,6 +3,7 @@
 import pytest
 
 from compare import same_error
+from environments import SLOW
 from sizes import MIB, rounded
 
 
@@ -31,6 +32,18 @@ def test_allocations_follow_the_current_device(run):
 def test_the_same_as_stock(run_both, scenario):
     stock, subject = run_both(f"devices:{scenario}")
     assert subject.value == stock.value
+
+
+def test_the_device_stays_when_anothers_memory_goes(run_both):
+    stock, subject = run_both("devices:device_stays")
+    assert subject.value["places"] == [[0, 0]] * 3
+    assert (subject.value["here"], subject.value["reserved"]) == ("npu:0", 0)
+    assert subject.value == stock.value
+
+
+def test_the_device_stays_when_anothers_stream_uses_what_is_freed(run_both):
+    stock, subject = run_both("devices:device_stays_after_use", env=SLOW)
+    assert subject.value == stock.value == [[[0, 0], "npu:0"]] * 3
 
 
 def test_a_fraction_holds_for_its_device(run_both):

@@ -26,6 +26,22 @@ def test_requests_are_routed_and_counted(run):
     assert value["stages"][2]["reserved_bytes.all.current"] == 0
 
 
+def test_a_scope_routes_requests_of_its_device_alone(run_both):
+    stock, subject = run_both("raw_pools:routes_of_one_device")
+    assert subject.value["pools"] == [[0, True], [1, False], [1, False]]
+    assert subject.value["live"] == [True, True]
+    assert subject.value == stock.value
+
+
+def test_no_event_becomes_part_of_another_streams_graph(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator records one, and asks for its state in vain")
+    value = run("raw_pools:captured_elsewhere", env=SLOW).value
+    assert value["events"] == 0
+    # The event after the end may be over at once, or only after a wait.
+    assert value["reused"] in ([False, True, False], [False, False, True])
+
+
 def test_threads_open_scopes_at_once(run):
     assert run("raw_pools:routes_meanwhile", rounds=300).value == 300
 

@@ -1,5 +1,7 @@
 """More than one device."""
 
+import ctypes
+
 import torch
 
 from scenarios.common import MIB, allocate, both_stats, caught_unchanged, stats
@@ -82,3 +84,40 @@ def wrong_index():
         "mem_get_info": (torch.npu.mem_get_info, 99),
     }
     return {name: caught_unchanged(*call) for name, call in calls.items()}
+
+
+def places():
+    """The thread's device as the runtime knows it, and as torch_npu does."""
+    device = ctypes.c_int32(-1)
+    assert ctypes.CDLL("libascendcl.so").aclrtGetDevice(ctypes.byref(device)) == 0
+    return [device.value, torch.npu.current_device()]
+
+
+def device_stays():
+    """Another device's memory is freed, given back and obtained; where the thread is after each step."""
+    torch.npu.set_device(1)
+    tensor = allocate(30 * MIB)
+    torch.npu.set_device(0)
+    rows = [places()]
+    del tensor
+    rows.append(places())
+    torch.npu.empty_cache()
+    rows.append(places())
+    return {"places": rows, "here": str(allocate(1000).device), "reserved": torch.npu.memory_reserved(1)}
+
+
+def device_stays_after_use():
+    """The memory of another device is freed while a stream of that device uses it; where the thread is then."""
+    side = torch.npu.Stream(device=1)
+    rows = []
+    for _ in range(2):
+        tensor = allocate(30 * MIB, "npu:1")
+        with torch.npu.stream(side):
+            tensor.fill_(1)
+        tensor.record_stream(side)
+        del tensor
+        rows.append([places(), str(allocate(1000).device)])
+    torch.npu.synchronize(1)
+    allocate(30 * MIB, "npu:1")
+    rows.append([places(), str(allocate(1000).device)])
+    return rows

@@ -9,6 +9,7 @@ import torch_npu
 
 from scenarios.common import MIB, both_stats, caught, pick, stats
 from scenarios.probe import Probe, refused
+from scenarios.virtual import calls
 
 C = torch_npu._C
 NAMES = ["allocated_bytes.all.current", "reserved_bytes.all.current", "segment.all.current"]
@@ -307,3 +308,56 @@ def graph_tree():
     torch.npu.empty_cache()
     stages.append(pick(stats(), *NAMES))
     return stages
+
+
+def routes_of_one_device():
+    """A scope for every stream of device 0: what another device's requests get meanwhile."""
+    probe = Probe()
+    torch.empty(1, device="npu:1")
+    before = pick(stats(1), *NAMES)
+    for device in (0, 1):
+        probe.pool_create(device, *MINE)
+    probe.pool_begin(0, *MINE, 0)
+    probe.pool_release(0, *MINE)
+    here = probe.raw_alloc(30 * MIB)
+    with torch.npu.device(1):
+        there = probe.raw_alloc(30 * MIB)
+    rows = [probe.pool_live(0, *MINE, [here]), probe.pool_live(1, *MINE, [])]
+    pools = sorted([s["device"], tuple(s["segment_pool_id"]) == MINE] for s in torch.npu.memory_snapshot())
+    probe.pool_end(0, *MINE)
+    probe.raw_delete(here)
+    probe.raw_delete(there)
+    for device in (0, 1):
+        probe.pool_release(device, *MINE)
+    probe.empty_cache(1)
+    return {"live": rows, "pools": pools, "before": before, "after": pick(stats(1), *NAMES)}
+
+
+def captured_elsewhere():
+    """A stream is captured while another one is the thread's own, and a block is freed that the captured one used
+    before: events recorded meanwhile, and whether the block serves before the capture's end and after it."""
+    probe = Probe()
+    side = torch.npu.Stream()
+    block = probe.allocate(30 * MIB)
+    address = probe.data(block)
+    probe.record_stream(block, 0, side.stream_id)
+    tensor = torch.ones(8, device="npu")
+    torch.npu.synchronize()
+    graph = torch.npu.NPUGraph()
+    with torch.npu.stream(side):
+        graph.capture_begin(capture_error_mode="relaxed")
+        tensor.add_(1)
+    before = calls("aclrtRecordEvent")
+    probe.free(block)
+    during = probe.allocate(30 * MIB)
+    # What waits in the task queue has been called then.
+    torch.npu.current_stream().query()
+    events = calls("aclrtRecordEvent") - before
+    with torch.npu.stream(side):
+        graph.capture_end()
+    after = probe.allocate(30 * MIB)
+    torch.npu.synchronize()
+    last = probe.allocate(30 * MIB)
+    reused = [probe.data(one) == address for one in (during, after, last)]
+    graph.reset()
+    return {"events": events, "reused": reused, **pick(stats(), *NAMES)}
