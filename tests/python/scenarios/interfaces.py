@@ -48,37 +48,5 @@ def accelerator():
     return rows | {"kept": keep.nbytes}
 
 
-def uncached():
-    """Without a cache: every tensor's memory is the driver's own and goes back at once."""
-    free = torch.npu.mem_get_info()[0]
-    stages = []
-    first = allocate(3 * MIB)
-    stages.append(free - torch.npu.mem_get_info()[0])
-    second = allocate(700)
-    stages.append(free - torch.npu.mem_get_info()[0])
-    first.fill_(1)
-    del first, second
-    stages.append(free - torch.npu.mem_get_info()[0])
-    side = torch.npu.Stream()
-    third = allocate(30 * MIB)
-    third.record_stream(side)
-    del third
-    torch.npu.empty_cache()
-    stages.append(free - torch.npu.mem_get_info()[0])
-    return {"stages": stages, **both_stats()}
-
-
-def uncached_and_emptied():
-    """Whether a stream has work before and after `empty_cache`."""
-    stream = torch.npu.Stream()
-    block = allocate(100 * MIB)
-    with torch.npu.stream(stream):
-        for _ in range(30):
-            block.add_(1)
-    busy = not stream.query()
-    torch.npu.empty_cache()
-    return [busy, not stream.query()]
-
-
 def used():
     return allocate(3 * MIB).nbytes
