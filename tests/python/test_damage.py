@@ -30,6 +30,13 @@ def test_blocks_are_marked_until_written(run_both):
     assert subject.value == stock.value
 
 
+def test_aligned_blocks_are_marked_too(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator finds no block where the data begin")
+    value = run("damage:aligned_block", provokes=BAD).value
+    assert value == {"found": 1, "safe": [1, 0, 1]}
+
+
 def test_a_restarted_device_works(run_both):
     stock, subject = run_both("damage:restarted", env=SLOW, provokes=BAD)
     active = [stage["active_bytes.all.current"] for stage in subject.value["stages"]]

@@ -27,6 +27,14 @@ def test_aligned_blocks_are_aligned(run):
     assert value["too large"]["types"] == ["c10::OutOfMemoryError"]
 
 
+def test_uses_of_aligned_blocks_are_of_the_whole_block(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator finds no block where the data begin")
+    value = run("virtuals:aligned_uses", env=SLOW).value
+    assert value == {"none": True, "recorded": False, "recorded by torch": False, "taken back": True,
+                     "collective": True}
+
+
 def test_raw_memory_belongs_to_its_stream(run):
     value = run("virtuals:raw").value
     assert (value["other stream"], value["own stream"]) == (False, True)

@@ -7,6 +7,7 @@ import torch_npu
 
 from scenarios.common import MIB, allocate, caught, pick, stats
 from scenarios.probe import Probe, refused
+from scenarios.virtuals import aligned_elsewhere
 
 NAMES = ["allocated_bytes.all.current", "reserved_bytes.all.current", "active_bytes.all.current"]
 
@@ -73,6 +74,21 @@ def blocks():
     safe.append(probe.block_is_safe(new))
     empty = probe.allocate(0)
     return {"found": found, "safe": safe, "empty": probe.block_is_safe(empty)}
+
+
+def aligned_block():
+    """Marks of a block whose data do not begin where its memory does: hit, and safe again."""
+    probe = Probe()
+    block, _ = aligned_elsewhere(probe)
+    safe = [probe.block_is_safe(block)]
+    hit(probe.data(block) + 512)
+    noticed()
+    found = probe.check_uce(0)
+    safe.append(probe.block_is_safe(block))
+    probe.update_to_safe(block)
+    safe.append(probe.block_is_safe(block))
+    torch_npu.npu.restart_device(0)
+    return {"found": found, "safe": safe}
 
 
 def restarted():

@@ -157,6 +157,52 @@ def recorded_streams():
     }
 
 
+def aligned_elsewhere(probe):
+    """A block whose data do not begin where its memory does."""
+    before = probe.allocate(3 * MIB + 512)
+    block = probe.allocate_with_aligned(3 * MIB, 64)
+    probe.free(before)
+    data, context, _, _ = probe.block(block)
+    assert data != context
+    return block, context
+
+
+def aligned_uses():
+    """Uses of a block whose data do not begin where its memory does: recorded, taken back, of a collective."""
+    probe = Probe()
+    side = torch.npu.Stream()
+    rows = {}
+
+    def use(record):
+        block, context = aligned_elsewhere(probe)
+        pending(side, context)
+        record(block)
+        probe.free(block)
+        again, _ = aligned_elsewhere(probe)
+        reused = probe.block(again)[1] == context
+        side.synchronize()
+        probe.free(again)
+        probe.empty_cache(1)
+        return reused
+
+    def collective(block):
+        handle = probe.block_ptr(block)
+        probe.record_stream(block, 0, side.stream_id)
+        probe.record_work(handle, 1111)
+        probe.erase_work(handle, 0, side.stream_id, 1111)
+
+    def taken_back(block):
+        probe.record_stream(block, 0, side.stream_id)
+        probe.erase_stream(block, 0, side.stream_id)
+
+    rows["none"] = use(lambda block: None)
+    rows["recorded"] = use(lambda block: probe.record_stream(block, 0, side.stream_id))
+    rows["recorded by torch"] = use(lambda block: probe.record_c10_stream(block, 0, side.stream_id))
+    rows["taken back"] = use(taken_back)
+    rows["collective"] = use(collective)
+    return rows
+
+
 def works():
     """A collective gives its block back before the event of its use completes."""
     probe = Probe()
