@@ -46,6 +46,7 @@ def test_a_process_outlives_memory_that_can_not_be_closed(run, subject, env, cal
     env = env | {"CANN_SIM_FAULTS": f"{call}:nth=1,code=507899"}
     outcome = run("sharing:opened", reopen=False, env=env)
     assert outcome.value["same"] and outcome.value["somewhere"]
+    assert "closing another process's memory failed: " in outcome.output and call in outcome.output
 
 
 @CLOSING
@@ -59,7 +60,7 @@ def test_memory_opened_while_it_is_closed_stays(run, subject, env, call):
 @BOTH
 def test_bad_handles_are_refused_and_change_nothing(run_both, env):
     stock, subject = run_both("sharing:tampered", env=env)
-    assert len(subject.value["rows"]) == 16
+    assert len(subject.value["rows"]) == 17
     for name, row in subject.value["rows"].items():
         assert row["error"] is not None and row["unchanged"], name
         assert row["error"]["types"] == ["c10::Error"], name
@@ -69,7 +70,7 @@ def test_bad_handles_are_refused_and_change_nothing(run_both, env):
         assert subject.value["rows"][name]["error"]["line"] == future, name
     cut = "does not have the length"
     for name in ("empty", "version alone", "cut off", "cut in half", "key cut off",
-                 "pages cut off", "odd page size"):
+                 "pages cut off", "odd page size", "too long"):
         line = subject.value["rows"][name]["error"]["line"]
         assert cut in line or "error code is" in line, (name, line)
     for name in ("kind", "no pages", "too many pages", "no page size"):
@@ -78,6 +79,7 @@ def test_bad_handles_are_refused_and_change_nothing(run_both, env):
     for name in ("unknown key", "unknown pages"):
         for rows in (stock.value["rows"], subject.value["rows"]):
             assert "error code is 107000" in rows[name]["error"]["line"], name
+    assert cut in subject.value["rows"]["too long"]["error"]["line"]
     assert subject.value["works"]
 
 
@@ -96,7 +98,7 @@ def test_hccl_knows_the_pages_of_virtual_segments(run_both):
     assert value["before"] == []
     assert value["known"]["known"] == {"old": True}
     assert value["grown"]["known"] == {"old": True, "new": True}
-    assert not value["end"]["any"]
+    assert not value["end"]["any"] and value["end"]["ranges"] == 0
     for name in ("before", "known", "grown", "end"):
         assert value[name] == stock.value[name], name
     for one in (value, stock.value):

@@ -15,6 +15,7 @@ from scenarios.common import MIB, allocate, caught, pick, stats
 from scenarios.probe import Probe, refused
 from scenarios.virtual import calls
 
+RESERVE, RELEASE = "aclrtReserveMemAddress", "aclrtReleaseMemAddress"
 NAMES = ["allocated_bytes.all.current", "reserved_bytes.all.current"]
 
 
@@ -139,16 +140,19 @@ def tampered():
         "no page size": header + struct.pack("<QQ", 0, 1) + b"\0" * 8,
         "odd page size": header + struct.pack("<QQ", 12345, 1) + b"\0" * 8,
         "pages cut off": header + struct.pack("<QQ", 2 * MIB, 4) + b"\0" * 8,
+        "too long": header + struct.pack("<QQ", 2 * MIB, 1) + b"\xff" * 8 + b"\0" * 8,
         "unknown pages": header + struct.pack("<QQ", 2 * MIB, 1) + b"\xff" * 8,
         "noise": bytes(range(200, 256)) * 3,
     }
     free = torch.npu.mem_get_info()[0]
+    reserved = calls(RESERVE) - calls(RELEASE)
     rows = {}
     for name, one in texts.items():
         before = stats()
         error = refused(probe.open, one)
         rows[name] = {"error": error, "unchanged": stats() == before
-                      and torch.npu.mem_get_info()[0] == free}
+                      and torch.npu.mem_get_info()[0] == free
+                      and calls(RESERVE) - calls(RELEASE) == reserved}
     good = allocate(1000)
     return {"rows": rows, "works": good.nbytes}
 
@@ -238,7 +242,7 @@ def summed(calls, blocks):
     def covered(address):
         return any(start <= address < start + size for start, size in pages.items())
     inside = all(any(r <= p and p + pages[p] <= r + ranges[r] for r in ranges) for p in pages)
-    return {"pages inside ranges": inside, "any": bool(pages),
+    return {"pages inside ranges": inside, "any": bool(pages), "ranges": len(ranges),
             "known": {name: covered(address) for name, address in blocks.items()}}
 
 
