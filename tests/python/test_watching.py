@@ -56,6 +56,23 @@ def test_trackers_are_told_everything_in_order(run_both):
     assert subject.value == stock.value
 
 
+def test_trackers_are_told_by_the_end_of_each_call(run_both):
+    stock, subject = run_both("watching:told_at_once", env=SMALL)
+    theirs, ours = (dict(outcome.value) for outcome in (stock, subject))
+    actions = {name: [line[0] for line in lines] for name, lines in ours.items()}
+    # Stock also tells how it splits the pool's segment.
+    assert actions.pop("restored")[:1] == ["0"]
+    assert actions == {
+        "allocate": ["3", "0"], "free": ["1", "2"], "raw": ["3", "0"], "raw free": ["1", "2"],
+        "snapshot": ["7", "7"], "cached memory": ["4", "4"], "in a pool": ["3", "0"],
+        "free in a pool": ["1", "2"], "too much": ["8"], "emptied": [],
+    }
+    for value in (ours, theirs):
+        # Stock names device 0 for every device.
+        del value["snapshot"], value["restored"]
+    assert ours == theirs
+
+
 def test_a_tracker_may_come_before_the_device_is_used(run, subject):
     if subject == "stock":
         pytest.skip("the stock allocator forgets it")

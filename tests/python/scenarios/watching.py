@@ -7,6 +7,7 @@ import torch_npu
 
 from scenarios.common import GIB, MIB, allocate, caught, pick, stats
 from scenarios.probe import Probe, refused
+from scenarios.raw_pools import MINE
 
 C = torch_npu._C
 NAMES = ["allocated_bytes.all.current", "reserved_bytes.all.current", "num_ooms",
@@ -71,6 +72,35 @@ def tracked():
     torch.npu.synchronize()
     torch.npu.empty_cache()
     return {"without": without, "all": probe.log()}
+
+
+def told_at_once():
+    """What a tracker has been told by the end of each single call."""
+    probe = Probe()
+    probe.track()
+    rows = []
+
+    def told(name, call, *arguments):
+        before = len(probe.log())
+        result = call(*arguments)
+        rows.append([name, [line[1:] for line in probe.log()[before:]]])
+        return result
+
+    block = told("allocate", probe.allocate, 3 * MIB)
+    told("free", probe.free, block)
+    address = told("raw", probe.raw_alloc, 30 * MIB)
+    told("raw free", probe.raw_delete, address)
+    told("snapshot", probe.snapshot, 0, 0, 0)
+    told("cached memory", probe.free_device_cached_memory, 0)
+    probe.pool_begin(0, *MINE, 0)
+    block = told("in a pool", probe.allocate, 3 * MIB)
+    state = probe.checkpoint(0, *MINE)
+    probe.pool_end(0, *MINE)
+    told("free in a pool", probe.free, block)
+    told("restored", probe.restore, 0, state)
+    told("too much", refused, probe.raw_alloc, 2 * GIB)
+    told("emptied", probe.empty_cache, 1)
+    return rows
 
 
 def tracked_early():
