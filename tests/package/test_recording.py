@@ -160,6 +160,31 @@ def test_the_environment_asks_for_stacks(environment, tmp_path):
     assert stacks(read(path))[5000] == ["step", "<module>"]
 
 
+@pytest.mark.parametrize(
+    ("given", "value", "wanted"), [("", "1", True), ("", "0", False), (", stacks=False", "1", False)]
+)
+def test_a_recording_that_does_not_say_follows_the_environment(environment, tmp_path, given, value, wanted):
+    path = tmp_path / "t.gz"
+    code = f"PATH = {str(path)!r}\n" + TRAIN + f"with npualloc.trace(PATH{given}):\n    step(5000)\n"
+    status, _, errors = environment.run(code, NPUALLOC_TRACE_STACKS=value)
+    assert status == 0, errors
+    assert (5000 in stacks(read(path))) == wanted
+
+
+def test_without_a_rank_it_is_0(environment, tmp_path):
+    code = (
+        "import os\n"
+        "os.environ.pop('RANK', None)\n"
+        "import torch, npualloc\n"
+        "torch.npu.init()\n"
+        f"with npualloc.trace({str(tmp_path)!r} + '/%r.gz') as trace:\n"
+        "    pass\n"
+        "print(repr(trace.path))\n"
+    )
+    assert environment.answer(code) == str(tmp_path / "0.gz")
+    assert (tmp_path / "0.gz").is_file()
+
+
 def test_the_environment_records_a_whole_process(environment, tmp_path):
     path = tmp_path / "t.%p.gz"
     status, _, errors = environment.run(
