@@ -50,6 +50,14 @@ def test_workspaces_are_given_back_by_a_retry(run_both):
     assert subject.value == stock.value
 
 
+def test_what_workspaces_had_serves_a_request(run_both):
+    # With this queue they are an allocator's of their own.
+    stock, subject = run_both("watching:large_workspaces", env=SMALL | {"TASK_QUEUE_ENABLE": "2"})
+    assert subject.value["rows"] == [[True, 800 * MIB]] * 2
+    assert subject.value["num_ooms"] == 0
+    assert subject.value == stock.value
+
+
 def test_trackers_are_told_everything_in_order(run_both):
     stock, subject = run_both("watching:tracked")
     assert len(subject.value["all"]) > len(subject.value["without"]) > 5

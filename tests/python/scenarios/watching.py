@@ -1,5 +1,6 @@
 """Who is told what the allocator does: observers, trackers, callbacks, history."""
 
+import ctypes
 import time
 
 import torch
@@ -139,6 +140,22 @@ def workspaces():
     torch.npu.empty_cache()
     return {"before": before, "error": error["types"][0], "grown": free - before,
             "end": torch.npu.mem_get_info()[0], **pick(stats(), *NAMES)}
+
+
+def large_workspaces():
+    """A request that fits only where an operator's workspace was, which is not the allocator's; twice over."""
+    assert ctypes.CDLL("libascendcl.so").cannSimSetWorkspace(ctypes.c_uint64(300 * MIB)) == 0
+    rows = []
+    for _ in range(2):
+        free = torch.npu.mem_get_info()[0]
+        tensor = torch.ones(1000, 1000, device="npu")
+        tensor = tensor @ tensor
+        torch.npu.synchronize()
+        others = free - torch.npu.mem_get_info()[0] - torch.npu.memory_reserved()
+        rows.append([others >= 300 * MIB, allocate(800 * MIB).nbytes])
+        del tensor
+        torch.npu.empty_cache()
+    return {"rows": rows, **pick(stats(), *NAMES)}
 
 
 def history_levels():
