@@ -1,5 +1,7 @@
 """Memory records of torch_npu's profiler."""
 
+from sizes import MIB, rounded
+
 
 def test_memory_is_recorded_as_stock_does(run_both):
     stock, subject = run_both("profiler:memory")
@@ -19,3 +21,8 @@ def test_a_pool_that_goes_back_is_recorded(run_both):
 def test_nothing_is_recorded_unasked(run_both):
     stock, subject = run_both("profiler:without_memory")
     assert subject.value == stock.value == []
+
+
+def test_nothing_is_recorded_while_the_profiler_warms_up(run_both):
+    stock, subject = run_both("profiler:warmed_up")
+    assert subject.value == stock.value == [rounded(5 * MIB)]

@@ -7,7 +7,7 @@ from environments import BACKED, SLOW
 from sizes import MIB, rounded
 
 
-@pytest.mark.parametrize("scenario", ["identity", "aligned", "raw", "cache_info"])
+@pytest.mark.parametrize("scenario", ["identity", "aligned", "raw", "cache_info", "cache_info_onto"])
 def test_the_same_as_stock(run_both, scenario):
     stock, subject = run_both(f"virtuals:{scenario}")
     assert subject.value == stock.value

@@ -110,6 +110,12 @@ class Probe:
                     made, ctypes.byref(count))
         return freed.value, list(made[: count.value])
 
+    def cache_info_onto(self, device, total, largest):
+        """The results of `cache_info`, which begins with these."""
+        counts = ctypes.c_size_t(total), ctypes.c_size_t(largest)
+        self._check("cache_info", ctypes.c_int(device), *map(ctypes.byref, counts))
+        return [count.value for count in counts]
+
     def pool_live(self, device, first, second, addresses):
         live = ctypes.c_int()
         self._check("pool_live", ctypes.c_int(device), ctypes.c_uint64(first),

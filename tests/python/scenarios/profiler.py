@@ -124,6 +124,29 @@ def restored():
             "totals": {name: records[-1][name] == total for name, total in totals.items()}}
 
 
+def warmed_up():
+    """Sizes that are recorded where the first of two steps only warms the profiler up."""
+    profiler = torch_npu.profiler
+    allocate(512)
+    with tempfile.TemporaryDirectory() as directory:
+        profile = profiler.profile(
+            activities=[profiler.ProfilerActivity.CPU],
+            profile_memory=True,
+            schedule=profiler.schedule(wait=0, warmup=1, active=1),
+            on_trace_ready=profiler.tensorboard_trace_handler(directory, analyse_flag=False),
+        )
+        profile.start()
+        keep = [allocate(3 * MIB)]
+        profile.step()
+        keep.append(allocate(5 * MIB))
+        profile.step()
+        keep.append(allocate(7 * MIB))
+        profile.stop()
+        files = list(pathlib.Path(directory).glob("*/FRAMEWORK/torch.memory_usage"))
+        data = b"".join(file.read_bytes() for file in files)
+    return [dict(zip(FIELDS, values))["size"] for values in RECORD.iter_unpack(data)]
+
+
 def without_memory():
     """A session that does not ask for memory."""
     with tempfile.TemporaryDirectory() as directory:

@@ -2,7 +2,7 @@
 
 import torch
 
-from scenarios.common import KIB, MIB, both_stats, pick, stats
+from scenarios.common import GIB, KIB, MIB, both_stats, pick, stats
 from scenarios.probe import Probe, refused
 
 NAMES = [
@@ -120,6 +120,13 @@ def cache_info():
     probe.empty_cache(1)
     rows.append(probe.cache_info(0))
     return rows
+
+
+def cache_info_onto():
+    """The same on top of what the caller has of others."""
+    probe = Probe()
+    probe.free(probe.allocate(40 * MIB))
+    return [probe.cache_info_onto(0, total, largest) for total, largest in ((0, 0), (1000, 1000), (5, GIB))]
 
 
 def recorded_streams():
