@@ -1,5 +1,7 @@
 """Out of memory, the memory fraction, giving the cache back."""
 
+import re
+
 import pytest
 
 from compare import same_error
@@ -128,6 +130,8 @@ def test_faults_of_the_device_are_named(run_both):
         assert words in theirs["line"], code
         assert words in ours["line"], code
         assert ours["types"] == theirs["types"], code
+        said = [one["line"].split("NPU function error: ")[1] for one in (ours, theirs)]
+        assert said[0] == said[1], code
         assert ("time is" in ours["message"]) == (code == 507054)
     assert subject.value["then"] == stock.value["then"]
 
@@ -166,3 +170,33 @@ def test_a_want_of_large_pages_is_no_exception(run_both):
         "limits:without_pages_of_1g", env={"PYTORCH_NPU_ALLOC_CONF": "page_size:1g"}
     )
     assert subject.value == stock.value == [3 * MIB, GIB]
+
+
+def test_a_fault_of_memory_is_named(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator names a variable")
+    (error,) = run("limits:device_faults", codes=[507053]).value["texts"]
+    assert "UCE ERROR, error code is 507053" in error["line"]
+
+
+def test_a_fault_of_links_is_named_as_on_the_part(run_both):
+    stock, subject = run_both("limits:device_faults", codes=[507056], env={"CANN_SIM_SOC": "Ascend950PR_9589"})
+    for outcome in (stock, subject):
+        assert "UB LINK ERROR, error code is 507056" in outcome.value["texts"][0]["line"]
+
+
+#: Below the text: when, where, and what kind of error.
+SUFFIX = re.compile(
+    r"\[ERROR\] \d{4}-\d\d-\d\d-\d\d:\d\d:\d\d \(PID:\d+, Device:(-?\d+), RankID:(-?\d+)\) (ERR\d{5} .+)"
+)
+
+
+@pytest.mark.parametrize("env", [{}, {"TORCH_NPU_COMPACT_ERROR_OUTPUT": "1"}], ids=["usual", "compact"])
+def test_errors_end_with_a_code(run_both, env):
+    stock, subject = run_both("limits:told_with_codes", env=env)
+    kinds = {"fraction": "ERR00001 PTA invalid parameter", "device": "ERR00001 PTA invalid parameter",
+             "pool": "ERR00008 PTA resource not found"}
+    for outcome in (stock, subject):
+        for name, kind in kinds.items():
+            found = [SUFFIX.fullmatch(line).groups() for line in outcome.value[name]]
+            assert found == ([] if env else [("1", "-1", kind)]), name

@@ -140,3 +140,8 @@ def test_the_environment_is_read_when_settings_are_first_looked_at(request, proc
         for path in (None, plugin)
     )
     assert other == stock == [1.0, 3 * MIB]
+
+
+def test_settings_from_before_the_first_use_hold(run_both):
+    stock, subject = run_both("settings:early", text="per_process_memory_fraction:0.25")
+    assert subject.value == stock.value == [False, False, 0.25, 3 * MIB]

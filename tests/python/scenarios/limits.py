@@ -160,3 +160,16 @@ def without_pages_of_1g():
     warnings.simplefilter("error")
     keep = allocate(3 * MIB)
     return [keep.nbytes, torch.npu.memory_reserved()]
+
+
+def told_with_codes():
+    """What errors on another device than the first one say below their first line."""
+    torch.npu.set_device(1)
+    allocate(1)
+    low_level = __import__("torch_npu")._C
+    calls = {
+        "fraction": (low_level._npu_setMemoryFraction, 1.5, 0),
+        "device": (low_level._npu_memoryStats, 99),
+        "pool": (low_level._npu_getCheckpointState, 1, (77, 1)),
+    }
+    return {name: caught(*call)["message"].splitlines()[1:] for name, call in calls.items()}

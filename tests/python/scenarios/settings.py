@@ -100,3 +100,12 @@ def changed_late(plugin, text):
     os.environ["PYTORCH_NPU_ALLOC_CONF"] = text
     keep = allocate(3 * MIB)
     return [torch.npu.get_per_process_memory_fraction(), keep.nbytes]
+
+
+def early(text):
+    """Settings given before the device is used: whether it was not, and what holds once it is."""
+    before = torch.npu.is_initialized()
+    torch.npu.memory._set_allocator_settings(text)
+    after = torch.npu.is_initialized()
+    kept = allocate(3 * MIB)
+    return [before, after, torch.npu.memory.get_per_process_memory_fraction(), kept.nbytes]
