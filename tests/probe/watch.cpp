@@ -77,6 +77,16 @@ PROBE_EXPORT int probe_track() {
     });
   });
 }
+// A tracker that fails when it is told of running out of memory.
+PROBE_EXPORT int probe_track_failing() {
+  return guarded([] {
+    allocator().attachAllocatorTraceTracker([](const stock::TraceEntry& entry) {
+      if (entry.action_ != stock::TraceEntry::Action::OOM) return;
+      log("failing");
+      throw std::runtime_error("the tracker's own failure");
+    });
+  });
+}
 PROBE_EXPORT int probe_register_callback() {
   return guarded([] {
     stock::FreeNPUMemoryCallbacksRegistry()->Register("npualloc_probe",

@@ -81,6 +81,14 @@ def test_trackers_are_told_by_the_end_of_each_call(run_both):
     assert ours == theirs
 
 
+def test_a_tracker_that_fails_hides_no_failure(run, subject):
+    if subject == "stock":
+        pytest.skip("the tracker's exception takes the failure's place")
+    value = run("watching:failing_tracker", env=SMALL).value
+    assert value["error"]["types"][0] == "torch.OutOfMemoryError"
+    assert value["log"] == [["failing"]] and value["then"] == 3 * MIB
+
+
 def test_a_tracker_may_come_before_the_device_is_used(run, subject):
     if subject == "stock":
         pytest.skip("the stock allocator forgets it")

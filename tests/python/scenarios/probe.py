@@ -50,6 +50,7 @@ CALLS = {
     "observe_oom_allocating": ("z", ""),
     "observe_rejection": ("", ""),
     "track": ("", ""),
+    "track_failing": ("", ""),
     "register_callback": ("", ""),
     "record_history": ("iizi", ""),
     "history_enabled": ("", "i"),

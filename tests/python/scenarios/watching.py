@@ -104,6 +104,14 @@ def told_at_once():
     return rows
 
 
+def failing_tracker():
+    """What a request says that fails while a tracker that is told of it fails, too; one that works afterwards."""
+    probe = Probe()
+    probe.track_failing()
+    error = caught(allocate, 2 * GIB)
+    return {"error": error, "log": probe.log(), "then": allocate(3 * MIB).nbytes}
+
+
 def tracked_early():
     """A tracker attached before the device is used."""
     probe = Probe(init=False)
