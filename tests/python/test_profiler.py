@@ -18,6 +18,13 @@ def test_a_pool_that_goes_back_is_recorded(run_both):
         assert all(outcome.value["totals"].values())
 
 
+def test_a_use_that_emptying_the_cache_ends_is_recorded_once(run_both):
+    env = {"CANN_SIM_KERNEL_NS": "1000000000"}
+    stock, subject = run_both("profiler:given_back", env=env)
+    assert subject.value == stock.value
+    assert min(active for _, _, active in subject.value) >= 0
+
+
 def test_nothing_is_recorded_unasked(run_both):
     stock, subject = run_both("profiler:without_memory")
     assert subject.value == stock.value == []

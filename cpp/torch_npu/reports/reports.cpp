@@ -48,9 +48,9 @@ bool is_over(const ffi::Allocator& core, const BlockView& block) {
   return core.describe_handle(block.handle).status != Status::Ok;
 }
 
-// Totals are those of the block's device at `stats`, from which each block is taken as it is
-// reported.
-void report_completed(const ffi::Allocator& core, int device, DeviceStats& stats) {
+// Totals are those of the block's device at `stats`. Where these have the blocks yet, each is taken
+// from them as it is reported.
+void report_completed(const ffi::Allocator& core, int device, DeviceStats& stats, bool counted) {
   std::vector<BlockView> over;
   {
     const std::lock_guard<std::mutex> lock(pending().mutex);
@@ -62,7 +62,7 @@ void report_completed(const ffi::Allocator& core, int device, DeviceStats& stats
     blocks.erase(first_over, blocks.end());
   }
   for (const BlockView& block : over) {
-    stats.active_bytes.aggregate.current -= static_cast<std::int64_t>(block.size);
+    if (counted) stats.active_bytes.aggregate.current -= static_cast<std::int64_t>(block.size);
     report(stats, block, Kind::BlockFree, false);
   }
 }
@@ -75,7 +75,10 @@ bool wanted() { return watched() || mstx::enabled(); }
 
 Allocation::Allocation(const ffi::Allocator& core, int device, bool external)
     : core_(core), external_(external), profiled_(profiling()) {
-  if (profiled_) before_ = stats_of(core, device);
+  if (!profiled_) return;
+  before_ = stats_of(core, device);
+  // Something else than a request ended their use: `empty_cache`, say.
+  report_completed(core, device, before_, false);
 }
 
 void Allocation::done(std::uintptr_t addr) {
@@ -88,7 +91,7 @@ void Allocation::done(std::uintptr_t addr) {
                     static_cast<std::uint64_t>(stats.reserved_bytes.aggregate.current));
   }
   if (profiled_) {
-    report_completed(core_, block.device, before_);
+    report_completed(core_, block.device, before_, true);
     report(stats, block, Kind::Malloc, external_);
   }
   if (sanitizing() && !external_) host::trace_allocation(addr);

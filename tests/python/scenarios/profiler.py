@@ -96,6 +96,27 @@ def memory():
     }
 
 
+def given_back():
+    """Sizes and active bytes recorded where `empty_cache` ends the use of a freed block."""
+    allocate(512)
+    side = torch.npu.Stream()
+    keep = []
+
+    def work():
+        block = allocate(3 * MIB)
+        with torch.npu.stream(side):
+            block.add_(1)
+        block.record_stream(side)
+        del block
+        torch.npu.synchronize()
+        torch.npu.empty_cache()
+        keep.append(allocate(5 * MIB))
+
+    with tempfile.TemporaryDirectory() as directory:
+        records = record(directory, work)
+    return sorted((KINDS[entry["kind"]], entry["size"], entry["active"]) for entry in records)
+
+
 def restored():
     """A pool goes back to a checkpoint while memory is recorded: mallocs less frees of each block, and whether
     the last totals are those of the statistics."""
