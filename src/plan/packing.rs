@@ -60,17 +60,34 @@ enum Fit {
     Largest,
 }
 
+/// Which of items of one size goes first.
+#[derive(Debug, Clone, Copy)]
+enum First {
+    Earliest,
+    Longest,
+    Latest,
+    Shortest,
+}
+
 /// How much more than the least is good enough: one part of it in this many.
-const GOOD_ENOUGH: usize = 512;
+const GOOD_ENOUGH: usize = 1024;
 
 /// Packs items, at multiples of `align` (not 0), around obstacles. Takes time with the square of their number.
 pub fn pack(items: &[Item], obstacles: &[Obstacle], period: usize, align: usize) -> Packing {
     let least = most_alive(items, period);
     let mut best: Option<Packing> = None;
     let fits = [Fit::Smallest, Fit::Lowest, Fit::Largest];
-    let ways = [false, true].map(|longest_first| fits.map(|fit| (fit, longest_first)));
-    for (fit, longest_first) in ways.into_iter().flatten() {
-        let packing = pack_by(fit, longest_first, items, obstacles, period, align);
+    let firsts = [
+        First::Earliest,
+        First::Longest,
+        First::Latest,
+        First::Shortest,
+    ];
+    for (first, fit) in firsts
+        .into_iter()
+        .flat_map(|first| fits.map(|fit| (first, fit)))
+    {
+        let packing = pack_by(fit, first, items, obstacles, period, align);
         if best.as_ref().is_none_or(|best| packing.bytes < best.bytes) {
             best = Some(packing);
         }
@@ -86,15 +103,23 @@ pub fn pack(items: &[Item], obstacles: &[Obstacle], period: usize, align: usize)
 
 fn pack_by(
     fit: Fit,
-    longest_first: bool,
+    first: First,
     items: &[Item],
     obstacles: &[Obstacle],
     period: usize,
     align: usize,
 ) -> Packing {
     let mut order: Vec<usize> = (0..items.len()).collect();
-    let stay = |item: &Item| Reverse(if longest_first { item.stay } else { 0 });
-    order.sort_by_key(|&at| (Reverse(items[at].size), stay(&items[at]), items[at].from));
+    order.sort_by_key(|&at| {
+        let Item { from, stay, size } = items[at];
+        let among_equals = match first {
+            First::Earliest => from,
+            First::Longest => period - stay,
+            First::Latest => period - from,
+            First::Shortest => stay,
+        };
+        (Reverse(size), among_equals, from)
+    });
     let mut packing = Packing {
         offsets: vec![0; items.len()],
         height: 0,
@@ -260,7 +285,7 @@ mod tests {
             item(2, 2, 54),
             item(3, 1, 45),
         ];
-        let smallest = pack_by(Fit::Smallest, false, &items, &obstacles, 4, 1);
+        let smallest = pack_by(Fit::Smallest, First::Earliest, &items, &obstacles, 4, 1);
         let packing = pack(&items, &obstacles, 4, 1);
         assert_eq!(most_alive(&items, 4), 209);
         assert!(

@@ -15,10 +15,10 @@ const MOST_RANGES: usize = 4;
 /// Obstacles cost this part more pages at the most: those would have to move in each period.
 const MOST_WORSE: usize = 1024;
 /// Blocks and obstacles that are packed several times at the most: each time takes some 40 ms for 1,400, under the lock.
-const MOST_TRIED: usize = 3072;
+const MOST_TRIED: usize = 2048;
 /// Of the addresses that are more than enough so many eighths are left out, of those without memory: the more the fewer
 /// pages are missing, and the harder it is to pack what is left.
-const LEFT_OUT: [usize; 4] = [7, 5, 3, 0];
+const LEFT_OUT: [usize; 5] = [7, 6, 5, 3, 0];
 
 /// Addresses for a plan's blocks.
 #[derive(Debug, Clone, Copy)]
@@ -60,6 +60,8 @@ impl State {
         let (stays, holes) = self.obstacles(segment, period.tenancies.len());
         let taken = stays.iter().map(|it| it.size).sum::<usize>() + fresh.bytes;
         let spare = site.size.saturating_sub(taken);
+        // With so many pages nothing moves once all are in their places.
+        let there = pages.mapped_bytes() / page_size - Needed::of(&stays, site, pages);
         let mut obstacles = Vec::new();
         for eighths in LEFT_OUT {
             obstacles.clone_from(&stays);
@@ -79,7 +81,7 @@ impl State {
             }
             let needed = Needed::by(&table, site, &stays, pages);
             let least = fresh.bytes.div_ceil(page_size);
-            if needed.more <= least + least / MOST_WORSE {
+            if needed.more <= (least + least / MOST_WORSE).max(there) {
                 return (needed.missing <= least / 4 * 3).then_some((site, table));
             }
         }
@@ -145,6 +147,18 @@ struct Needed {
 }
 
 impl Needed {
+    /// Pages of what stays.
+    fn of(stays: &[Obstacle], site: Site, pages: &PageTable) -> usize {
+        let (mut count, mut reached) = (0, 0);
+        for it in stays {
+            let addr = site.addr + it.offset;
+            let touched = pages.touching(addr, addr + it.size);
+            count += touched.end.saturating_sub(touched.start.max(reached));
+            reached = reached.max(touched.end);
+        }
+        count
+    }
+
     fn by(table: &Timetable, site: Site, stays: &[Obstacle], pages: &PageTable) -> Self {
         let mut needed = vec![false; site.size.div_ceil(pages.page_size())];
         let touched = |offset, size| pages.touching(site.addr + offset, site.addr + offset + size);
