@@ -27,6 +27,9 @@ const LONG: usize = 512;
 const MOST_CHANGE: usize = 32;
 /// Periods until memory has come to where it is to lie, at first or after something else.
 const SETTLING: u32 = 3;
+/// Periods in which a plan in a range in use may go on moving pages: it takes a little more memory than one in a range of
+/// its own.
+const MOST_RESTLESS: u32 = 64;
 /// Tries in vain at the most.
 const MOST_TRIES: u32 = 16;
 
@@ -49,6 +52,8 @@ pub(in crate::device) struct Followed {
     moved: u64,
     /// Periods in a row in which as much moved as before.
     unsettled: u32,
+    /// Periods in a row in which any page moved.
+    restless: u32,
     /// By how many pages fewer moved than would have without it.
     spared: i64,
 }
@@ -63,6 +68,8 @@ pub(in crate::device) struct Planning {
     in_vain: u32,
     /// Where the blocks of the plan that is followed lie.
     site: Option<Site>,
+    /// Whether plans are made in ranges of their own alone.
+    pub(super) apart: bool,
     /// Ranges that were reserved for plans.
     pub(super) ranges: Vec<SegmentId>,
     /// Requests are always noted, and each plan is worth having: for tests.
@@ -119,6 +126,12 @@ impl Planning {
     pub fn forget_range(&mut self, id: SegmentId) {
         self.site = self.site.filter(|site| site.segment != id);
         self.ranges.retain(|&range| range != id);
+    }
+
+    /// Whether the plan that is followed lies in a range that was not reserved for plans.
+    fn is_in_use(&self) -> bool {
+        let site = self.site.map(|site| site.segment);
+        site.is_some_and(|site| !self.ranges.contains(&site))
     }
 
     /// See [`DeviceAllocator::plan_eagerly`](crate::device::DeviceAllocator::plan_eagerly).
@@ -180,6 +193,7 @@ impl State {
             self.planning.end(moved, false);
             return Next::Nothing;
         }
+        let in_use = self.planning.is_in_use();
         match &mut self.planning.course {
             Course::Off => Next::Nothing,
             Course::Noting(cycle) => {
@@ -193,6 +207,11 @@ impl State {
             Course::Following(followed) => {
                 if followed.table.begins() && !followed.pays(moved) || followed.table.is_outdated()
                 {
+                    self.give_up_plan();
+                    return Next::Nothing;
+                }
+                if in_use && followed.restless > MOST_RESTLESS {
+                    self.planning.apart = true;
                     self.give_up_plan();
                     return Next::Nothing;
                 }
@@ -226,6 +245,7 @@ impl State {
             before,
             moved,
             unsettled: 0,
+            restless: 0,
             // The first period begins at once.
             spared: -(before as i64),
         }));
@@ -272,6 +292,7 @@ impl Followed {
     fn pays(&mut self, moved: u64) -> bool {
         let last = moved - std::mem::replace(&mut self.moved, moved);
         self.spared += self.before as i64 - last as i64;
+        self.restless = if last > 0 { self.restless + 1 } else { 0 };
         self.unsettled = if last > self.before / 2 {
             self.unsettled + 1
         } else {
@@ -336,6 +357,35 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_that_never_comes_to_rest_gets_a_range_of_its_own() {
+        for (restless, own, given_up) in [(63, false, false), (64, true, false), (64, false, true)]
+        {
+            let mut state = state();
+            state.virtual_memory = true;
+            let table = Timetable::new(&period(4, 64 * MIB, 0), &[], 1).expect("comes and goes");
+            let site = Site {
+                segment: SegmentId(7),
+                addr: 0,
+                size: 64 * MIB,
+            };
+            state.follow(table, site, 10);
+            if own {
+                state.take_range(site.segment);
+            }
+            if let Course::Following(followed) = &mut state.planning.course {
+                followed.restless = restless;
+            }
+            let mut request = state.request(64 * MIB, 0, StreamKey(0), PoolId::DEFAULT);
+            request.virtual_memory = true;
+            // In this period, too.
+            state.ladder.pages_lent += 1;
+            state.next_step(&request);
+            assert_eq!(state.planning.apart, given_up);
+            assert_eq!(state.planning.is_on(), !given_up);
+        }
+    }
+
+    #[test]
     fn a_plan_is_given_up_where_as_much_moves_as_without() {
         let table =
             Timetable::new(&period(4, 64 * MIB, 0), &[], 1).expect("a block comes and goes");
@@ -344,12 +394,17 @@ mod tests {
             before: 10,
             moved: 100,
             unsettled: 0,
+            restless: 0,
             spared: 0,
         };
         // Half as much is less; what settles once may be disturbed again.
         let moved = [200, 300, 400, 405, 411, 417, 423, 429];
         let pays = moved.map(|moved| followed.pays(moved));
         assert_eq!(pays, [true, true, true, true, true, true, true, false]);
+        assert_eq!(followed.restless, 8);
+        assert!(followed.pays(429));
+        assert_eq!(followed.restless, 0);
+        followed.spared -= 10;
         // What came to 329 pages would have been 80.
         assert_eq!(followed.spared, 80 - 329);
     }

@@ -47,6 +47,9 @@ impl State {
         period: &Period,
         page_size: usize,
     ) -> Option<(Site, Timetable)> {
+        if self.planning.apart {
+            return None;
+        }
         let ranges = self.segments.iter().filter_map(|(id, segment)| {
             let pages = segment.pages.as_ref()?;
             let site = Site::new(id, segment);
