@@ -126,9 +126,14 @@ fn a_failed_call_of_the_thread_costs_nobody_anything() {
     let (driver, device) = device_that_prefetches(GIB, 64 * MIB);
     grow(&driver, &device, 2, 4);
     let its_driver = driver.clone();
-    let go_on = hold_the_thread(&driver, move || its_driver.fail_call(0, 507_899));
+    let (planned, is_planned) = mpsc::channel();
+    let go_on = hold_the_thread(&driver, move || {
+        its_driver.fail_call(0, 507_899);
+        planned.send(()).expect("it is waited for");
+    });
     device.allocate(2 * PAGE - 4096, S0).expect("fits");
     go_on.send(()).expect("the thread waits");
+    is_planned.recv().expect("the thread goes on");
     until("the failure happened", || !driver.failure_is_planned());
     // What was ordered behind it was not tried.
     device.allocate(2 * PAGE - 4096, S0).expect("fits");
