@@ -27,8 +27,8 @@ const LONG: usize = 512;
 const MOST_CHANGE: usize = 32;
 /// Periods until memory has come to where it is to lie, at first or after something else.
 const SETTLING: u32 = 3;
-/// Periods in which a plan in a range in use may go on moving pages: it takes a little more memory than one in a range of
-/// its own.
+/// Periods in which the driver may go on being called for a plan in a range in use: that takes a little more memory than one
+/// in a range of its own.
 const MOST_RESTLESS: u32 = 64;
 /// Tries in vain at the most.
 const MOST_TRIES: u32 = 16;
@@ -52,7 +52,9 @@ pub(in crate::device) struct Followed {
     moved: u64,
     /// Periods in a row in which as much moved as before.
     unsettled: u32,
-    /// Periods in a row in which any page moved.
+    /// Of these, those that the driver was called for.
+    called: i64,
+    /// Periods in a row in which it was.
     restless: u32,
     /// By how many pages fewer moved than would have without it.
     spared: i64,
@@ -162,6 +164,11 @@ impl State {
         self.ladder.pages_lent + self.ladder.pages_unmapped
     }
 
+    /// Of these, those that the driver was called for, less idle ones that came back without a call.
+    fn pages_called(&self) -> i64 {
+        self.pages_moved() as i64 - self.ladder.pages_revived as i64
+    }
+
     /// Memory moved for a request: from some point on it is worth to know whether the program repeats itself.
     pub(in crate::device) fn note_move(&mut self, page_size: usize) {
         let planning = &self.planning;
@@ -193,7 +200,7 @@ impl State {
             self.planning.end(moved, false);
             return Next::Nothing;
         }
-        let in_use = self.planning.is_in_use();
+        let (called, in_use) = (self.pages_called(), self.planning.is_in_use());
         match &mut self.planning.course {
             Course::Off => Next::Nothing,
             Course::Noting(cycle) => {
@@ -205,7 +212,8 @@ impl State {
                 period.map_or(Next::Nothing, Next::Plan)
             }
             Course::Following(followed) => {
-                if followed.table.begins() && !followed.pays(moved) || followed.table.is_outdated()
+                if followed.table.begins() && !followed.pays(moved, called)
+                    || followed.table.is_outdated()
                 {
                     self.give_up_plan();
                     return Next::Nothing;
@@ -238,13 +246,14 @@ impl State {
 
     /// From the next request on blocks lie where the plan has them.
     pub(super) fn follow(&mut self, table: Timetable, site: Site, before: u64) {
-        let moved = self.pages_moved();
+        let (moved, called) = (self.pages_moved(), self.pages_called());
         self.planning.site = Some(site);
         self.planning.course = Course::Following(Box::new(Followed {
             table,
             before,
             moved,
             unsettled: 0,
+            called,
             restless: 0,
             // The first period begins at once.
             spared: -(before as i64),
@@ -289,10 +298,11 @@ impl State {
 
 impl Followed {
     /// A period begins. Whether less moves than without the plan, or may soon.
-    fn pays(&mut self, moved: u64) -> bool {
+    fn pays(&mut self, moved: u64, called: i64) -> bool {
         let last = moved - std::mem::replace(&mut self.moved, moved);
         self.spared += self.before as i64 - last as i64;
-        self.restless = if last > 0 { self.restless + 1 } else { 0 };
+        let is_called = called > std::mem::replace(&mut self.called, called);
+        self.restless = if is_called { self.restless + 1 } else { 0 };
         self.unsettled = if last > self.before / 2 {
             self.unsettled + 1
         } else {
@@ -394,17 +404,19 @@ mod tests {
             before: 10,
             moved: 100,
             unsettled: 0,
+            called: 50,
             restless: 0,
             spared: 0,
         };
         // Half as much is less; what settles once may be disturbed again.
         let moved = [200, 300, 400, 405, 411, 417, 423, 429];
-        let pays = moved.map(|moved| followed.pays(moved));
+        let pays = moved.map(|moved| followed.pays(moved, moved as i64));
         assert_eq!(pays, [true, true, true, true, true, true, true, false]);
         assert_eq!(followed.restless, 8);
-        assert!(followed.pays(429));
+        // What is taken back without a call is no matter.
+        assert!(followed.pays(433, 429));
         assert_eq!(followed.restless, 0);
-        followed.spared -= 10;
+        followed.spared -= 6;
         // What came to 329 pages would have been 80.
         assert_eq!(followed.spared, 80 - 329);
     }
