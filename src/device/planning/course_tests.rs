@@ -1,0 +1,106 @@
+//! When requests are noted, and when a plan is worth having or given up.
+
+use super::*;
+use crate::config::Settings;
+use crate::ids::StreamKey;
+use crate::plan::Tenancy;
+
+const MIB: usize = 1 << 20;
+
+/// A period of one block of 64 MiB.
+fn period(moved: u64, bytes: usize, change: usize) -> Period {
+    let tenancy = Tenancy {
+        key: 1,
+        list: ListId(3),
+        size: 64 * MIB,
+        stay: Some(1),
+    };
+    Period {
+        tenancies: vec![tenancy],
+        moved,
+        moved_each: moved,
+        bytes,
+        change,
+    }
+}
+
+/// A device that holds 128 MiB.
+fn state() -> State {
+    let mut state = State::new(Settings::parse("").expect("valid"));
+    let bytes = 128 * MIB as i64;
+    state.stats.reserved_bytes.increase(false, bytes);
+    let list = state.lists.of(PoolId::DEFAULT, StreamKey(0), false, true);
+    assert_eq!(list, ListId(3));
+    state
+}
+
+#[test]
+fn a_plan_is_worth_having_where_much_moves_that_comes_and_goes() {
+    let state = state();
+    let worth = |period: Period| state.plan(&period, 2 * MIB).is_some();
+    assert!(worth(period(4, 64 * MIB, 2 * MIB)));
+    assert!(!worth(period(3, 64 * MIB, 2 * MIB)), "an eighth moves");
+    assert!(!worth(period(4, 64 * MIB, 3 * MIB)), "it keeps some");
+    assert!(worth(period(4, 32 * MIB, 0)));
+    assert!(!worth(period(4, 31 * MIB, 0)), "there is a larger one");
+    let long = |requests: usize, bytes| {
+        let one = period(4, bytes, 0);
+        let tenancies = one.tenancies.repeat(requests);
+        worth(Period { tenancies, ..one })
+    };
+    assert!(long(512, 16 * MIB));
+    assert!(!long(512, 15 * MIB) && !long(511, 16 * MIB));
+}
+
+#[test]
+fn a_plan_that_never_comes_to_rest_gets_a_range_of_its_own() {
+    for (restless, own, given_up) in [(63, false, false), (64, true, false), (64, false, true)] {
+        let mut state = state();
+        state.virtual_memory = true;
+        let table = Timetable::new(&period(4, 64 * MIB, 0), &[], 1).expect("comes and goes");
+        let site = Site {
+            segment: SegmentId(7),
+            addr: 0,
+            size: 64 * MIB,
+        };
+        state.follow(table, site, 10);
+        if own {
+            state.take_range(site.segment);
+        }
+        if let Course::Following(followed) = &mut state.planning.course {
+            followed.restless = restless;
+        }
+        let mut request = state.request(64 * MIB, 0, StreamKey(0), PoolId::DEFAULT);
+        request.virtual_memory = true;
+        // In this period, too.
+        state.ladder.pages_lent += 1;
+        state.next_step(&request);
+        assert_eq!(state.planning.apart, given_up);
+        assert_eq!(state.planning.is_on(), !given_up);
+    }
+}
+
+#[test]
+fn a_plan_is_given_up_where_as_much_moves_as_without() {
+    let table = Timetable::new(&period(4, 64 * MIB, 0), &[], 1).expect("a block comes and goes");
+    let mut followed = Followed {
+        table,
+        before: 10,
+        moved: 100,
+        unsettled: 0,
+        called: 50,
+        restless: 0,
+        spared: 0,
+    };
+    // Half as much is less; what settles once may be disturbed again.
+    let moved = [200, 300, 400, 405, 411, 417, 423, 429];
+    let pays = moved.map(|moved| followed.pays(moved, moved as i64));
+    assert_eq!(pays, [true, true, true, true, true, true, true, false]);
+    assert_eq!(followed.restless, 8);
+    // What is taken back without a call is no matter.
+    assert!(followed.pays(433, 429));
+    assert_eq!(followed.restless, 0);
+    followed.spared -= 6;
+    // What came to 329 pages would have been 80.
+    assert_eq!(followed.spared, 80 - 329);
+}
