@@ -33,8 +33,8 @@ struct AllocatorOptions {
   std::size_t pad_bytes = 0;
   /// The text of NPUALLOC_DEBUG (docs/debugging.md); empty: nothing is checked.
   std::string debug = {};
-  /// Settings that `config` is applied to, of which only torch's keys for all accelerators count: the
-  /// text of PYTORCH_CUDA_ALLOC_CONF or PYTORCH_HIP_ALLOC_CONF, which torch reads first.
+  /// Settings that `config` is applied to, of which only torch's keys for all accelerators count:
+  /// the text of PYTORCH_CUDA_ALLOC_CONF or PYTORCH_HIP_ALLOC_CONF, which torch reads first.
   std::string common_config = {};
 };
 
