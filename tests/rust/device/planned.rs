@@ -278,6 +278,15 @@ fn an_emptied_cache_ends_the_plan() {
     let before = runs.planned();
     runs.calls(2);
     assert_eq!(runs.planned(), before);
+    // The next one is made as soon, however often: plans that paid for themselves were not in vain.
+    for round in 0..8 {
+        let before = runs.planned();
+        runs.calls(100);
+        assert!(runs.planned() > before, "{round}");
+        runs.device
+            .empty_cache(MempoolId::DEFAULT)
+            .expect("nothing fails");
+    }
 }
 
 #[test]
