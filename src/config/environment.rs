@@ -7,16 +7,6 @@ const NPU_VARIABLE: &str = "PYTORCH_NPU_ALLOC_CONF";
 /// The variable of every accelerator.
 const COMMON_VARIABLE: &str = "PYTORCH_ALLOC_CONF";
 
-/// Those of other devices, which torch reads for every accelerator. The first that is set counts, whatever it holds.
-const OLDER_VARIABLES: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"];
-
-/// What [`Settings::parse_common`](super::Settings::parse_common) is to read before the configuration string of the
-/// process is applied: the text of `PYTORCH_CUDA_ALLOC_CONF` or else of `PYTORCH_HIP_ALLOC_CONF`, `None` when
-/// neither is set.
-pub fn older_from_environment(get: impl Fn(&str) -> Option<String>) -> Option<String> {
-    OLDER_VARIABLES.into_iter().find_map(get)
-}
-
 /// The configuration string of the process, `None` when neither `PYTORCH_NPU_ALLOC_CONF` nor
 /// `PYTORCH_ALLOC_CONF` is set. `get` looks a variable up; a variable set to nothing counts as set.
 ///
@@ -54,21 +44,7 @@ mod tests {
             lookup(&[(COMMON_VARIABLE, "b")]).unwrap().as_deref(),
             Some("b")
         );
-    }
-
-    #[test]
-    fn the_first_of_the_older_variables_counts() {
-        let older = |set: &[(&str, &str)]| {
-            older_from_environment(|name| {
-                let found = set.iter().find(|(key, _)| *key == name);
-                found.map(|(_, value)| value.to_string())
-            })
-        };
-        let (cuda, hip) = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF");
-        assert_eq!(older(&[(NPU_VARIABLE, "a"), (COMMON_VARIABLE, "b")]), None);
-        assert_eq!(older(&[(hip, "h")]).as_deref(), Some("h"));
-        assert_eq!(older(&[(hip, "h"), (cuda, "")]).as_deref(), Some(""));
-        assert_eq!(lookup(&[(cuda, "c")]).unwrap(), None);
+        assert_eq!(lookup(&[("PYTORCH_CUDA_ALLOC_CONF", "c")]).unwrap(), None);
     }
 
     #[test]

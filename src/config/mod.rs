@@ -14,7 +14,7 @@ mod tokenizer;
 
 pub use debug::{DebugOptions, UNIT};
 pub use engine::DefaultEngine;
-pub use environment::{from_environment, older_from_environment};
+pub use environment::from_environment;
 pub use error::{ConfigError, ErrorClass, ErrorCode};
 pub use model::{ExpandableSegments, MAX_BASE_ALIGN, Settings};
 pub use prefetch::prefetch_from_environment;

@@ -275,25 +275,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn another_fit_is_tried_where_the_smallest_gap_needs_more() {
-        // Between the obstacles are 100 and 110. The smallest gap for 55 is that of 100, where another has no room.
-        let obstacles = [obstacle(100, 10), obstacle(220, 10)];
-        let items = [
-            item(0, 4, 55),
-            item(1, 3, 55),
-            item(2, 2, 54),
-            item(3, 1, 45),
-        ];
-        let smallest = pack_by(Fit::Smallest, First::Earliest, &items, &obstacles, 4, 1);
-        let packing = pack(&items, &obstacles, 4, 1);
-        assert_eq!(most_alive(&items, 4), 209);
-        assert!(
-            packing.bytes <= smallest.bytes && packing.bytes == 209,
-            "{packing:?} {smallest:?}"
-        );
-    }
-
     /// Who is alive before each item comes.
     fn alive(items: &[Item], period: usize, at: usize) -> Vec<usize> {
         let mut now = vec![false; items.len()];

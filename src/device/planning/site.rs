@@ -63,8 +63,6 @@ impl State {
         let (stays, holes) = self.obstacles(segment, period.tenancies.len());
         let taken = stays.iter().map(|it| it.size).sum::<usize>() + fresh.bytes;
         let spare = site.size.saturating_sub(taken);
-        // With so many pages nothing moves once all are in their places.
-        let there = pages.mapped_bytes() / page_size - Needed::of(&stays, site, pages);
         let mut obstacles = Vec::new();
         for eighths in LEFT_OUT {
             obstacles.clone_from(&stays);
@@ -84,7 +82,7 @@ impl State {
             }
             let needed = Needed::by(&table, site, &stays, pages);
             let least = fresh.bytes.div_ceil(page_size);
-            if needed.more <= (least + least / MOST_WORSE).max(there) {
+            if needed.all <= (least + least / MOST_WORSE).max(needed.there) {
                 return (needed.missing <= least / 4 * 3).then_some((site, table));
             }
         }
@@ -140,42 +138,39 @@ impl State {
     }
 }
 
-/// Pages that a table needs.
+/// Pages that a table needs, besides those of what stays.
 #[derive(Debug, PartialEq, Eq)]
 struct Needed {
-    /// Besides those of what stays.
-    more: usize,
+    all: usize,
     /// Those without memory.
     missing: usize,
+    /// With so many nothing moves once all blocks are in their places: those with memory, needed or not.
+    there: usize,
 }
 
 impl Needed {
-    /// Pages of what stays.
-    fn of(stays: &[Obstacle], site: Site, pages: &PageTable) -> usize {
-        let (mut count, mut reached) = (0, 0);
-        for it in stays {
-            let addr = site.addr + it.offset;
-            let touched = pages.touching(addr, addr + it.size);
-            count += touched.end.saturating_sub(touched.start.max(reached));
-            reached = reached.max(touched.end);
-        }
-        count
-    }
-
     fn by(table: &Timetable, site: Site, stays: &[Obstacle], pages: &PageTable) -> Self {
-        let mut needed = vec![false; site.size.div_ceil(pages.page_size())];
         let touched = |offset, size| pages.touching(site.addr + offset, site.addr + offset + size);
+        let none = vec![false; site.size.div_ceil(pages.page_size())];
+        let (mut needed, mut kept) = (none.clone(), none);
         for &(offset, size) in table.extents() {
             needed[touched(offset, size)].fill(true);
         }
         for it in stays {
-            needed[touched(it.offset, it.size)].fill(false);
+            kept[touched(it.offset, it.size)].fill(true);
         }
-        let needed = || needed.iter().enumerate().filter(|&(_, &it)| it);
-        Self {
-            more: needed().count(),
-            missing: needed().filter(|&(page, _)| !pages.is_mapped(page)).count(),
+        let mut found = Self {
+            all: 0,
+            missing: 0,
+            there: 0,
+        };
+        for page in (0..needed.len()).filter(|&page| !kept[page]) {
+            let is_mapped = pages.is_mapped(page);
+            found.all += usize::from(needed[page]);
+            found.missing += usize::from(needed[page] && !is_mapped);
+            found.there += usize::from(is_mapped);
         }
+        found
     }
 }
 
@@ -236,6 +231,11 @@ mod tests {
             [(PAGE * 3 / 2, 4 * PAGE), (PAGE * 11 / 2, 2 * PAGE)]
         );
         let needed = Needed::by(&table, site, &stays, &pages);
-        assert_eq!((needed.more, needed.missing), (6, 5));
+        let expected = Needed {
+            all: 6,
+            missing: 5,
+            there: 2,
+        };
+        assert_eq!(needed, expected);
     }
 }

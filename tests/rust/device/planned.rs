@@ -58,13 +58,26 @@ impl Runs {
         for (at, size) in SIZES.into_iter().enumerate() {
             self.step(size, at);
         }
-        while let Some((addr, _)) = self.alive.pop() {
-            assert!(self.device.deallocate(addr));
-        }
+        self.free_all();
         if self.uses {
             self.driver.finish(SIDE);
         }
         self.device.check_consistency().expect("consistent");
+    }
+
+    fn free_all(&mut self) {
+        while let Some((addr, _)) = self.alive.pop() {
+            assert!(self.device.deallocate(addr));
+        }
+    }
+
+    /// A plan is made and followed; then the cache is emptied.
+    fn plan_and_empty(&mut self, round: usize) {
+        let before = self.planned();
+        self.calls(100);
+        assert!(self.planned() > before, "{round}");
+        let emptied = self.device.empty_cache(MempoolId::DEFAULT);
+        emptied.expect("nothing fails");
     }
 
     /// Driver calls that map or unmap in each of so many periods.
@@ -209,9 +222,7 @@ fn a_program_that_becomes_another_one_is_planned_anew() {
         for at in 0..SIZES.len() {
             runs.step(SIZES[at * 7 % SIZES.len()], at + 2);
         }
-        while let Some((addr, _)) = runs.alive.pop() {
-            assert!(runs.device.deallocate(addr));
-        }
+        runs.free_all();
         runs.device.check_consistency().expect("consistent");
     };
     for _ in 0..3 {
@@ -280,12 +291,7 @@ fn an_emptied_cache_ends_the_plan() {
     assert_eq!(runs.planned(), before);
     // The next one is made as soon, however often: plans that paid for themselves were not in vain.
     for round in 0..8 {
-        let before = runs.planned();
-        runs.calls(100);
-        assert!(runs.planned() > before, "{round}");
-        runs.device
-            .empty_cache(MempoolId::DEFAULT)
-            .expect("nothing fails");
+        runs.plan_and_empty(round);
     }
 }
 
@@ -300,15 +306,8 @@ fn an_emptied_cache_makes_room_for_the_next_plan_however_often() {
                 runs.device.allocate(5 * MIB, S0).expect("fits");
             }
         }
-        while let Some((addr, _)) = runs.alive.pop() {
-            assert!(runs.device.deallocate(addr));
-        }
-        let before = runs.planned();
-        runs.calls(100);
-        assert!(runs.planned() > before, "{round}");
-        runs.device
-            .empty_cache(MempoolId::DEFAULT)
-            .expect("nothing fails");
+        runs.free_all();
+        runs.plan_and_empty(round);
     }
 }
 
