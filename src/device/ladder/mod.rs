@@ -2,6 +2,7 @@
 //! Depends on all folders beside it but `check`.
 
 mod allocate;
+mod climb;
 mod engine;
 mod gc;
 pub(super) mod growth;
