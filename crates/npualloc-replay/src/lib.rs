@@ -30,6 +30,8 @@ pub mod quantity;
 #[cfg(feature = "core")]
 pub mod replay;
 #[cfg(feature = "core")]
+mod run;
+#[cfg(feature = "core")]
 pub mod search;
 pub mod synthetic;
 pub mod trace;

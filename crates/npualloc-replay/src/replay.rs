@@ -7,29 +7,22 @@
 //! takes [`TASK_NS`], so that a wait for the device costs about as much as it would in a device-bound
 //! program.
 
-use std::sync::Arc;
+use std::ops::ControlFlow::Continue;
 use std::time::Instant;
 
 use ascendcl::Config;
-use ascendcl::model::cost::{CALL_KINDS, CallKind, MEMORY_CALLS};
 use npualloc::config::Settings;
 use npualloc::device::DeviceAllocator;
-use npualloc::driver::StreamToken;
 use npualloc::error::{AllocError, OomReport};
-use npualloc::ids::{DeviceId, MempoolId};
 use serde::Serialize;
 
-use crate::device::SimDevice;
-use crate::marks::Marks;
-use crate::pools::Pools;
+use crate::run::Run;
 use crate::trace::{Event, Trace};
 
 /// Tasks that the host is ahead of the device.
 pub const LAG: usize = 256;
 /// What a task takes, nanoseconds.
 pub const TASK_NS: u64 = 10_000;
-/// Added by torch_npu to each request, bytes.
-const PAD: usize = 32;
 
 /// Watches a replay. Every method has an empty default.
 pub trait Observer {
@@ -96,7 +89,7 @@ impl Outcome {
     }
 
     /// The replay ends at event `at`. What is not the driver's failure is none of the outcome.
-    fn stop(&mut self, at: usize, error: AllocError) -> Result<(), AllocError> {
+    pub(crate) fn stop(&mut self, at: usize, error: AllocError) -> Result<(), AllocError> {
         let AllocError::Driver(failure) = error else {
             return Err(error);
         };
@@ -105,12 +98,6 @@ impl Outcome {
         Ok(())
     }
 }
-
-const WAITS: &[CallKind] = &[
-    CallKind::SyncDevice,
-    CallKind::SyncEvent,
-    CallKind::SyncStream,
-];
 
 /// How to replay.
 #[derive(Debug, Clone)]
@@ -140,148 +127,19 @@ pub fn replay_observed(
     setup: &Setup,
     observer: &mut impl Observer,
 ) -> Result<Outcome, AllocError> {
-    let mut config = setup.device.clone();
-    config.stream_depth = LAG;
-    let device = Arc::new(SimDevice::new(config, trace.streams));
-    let allocator = DeviceAllocator::new(DeviceId(0), device.clone(), setup.settings.clone(), PAD)?;
-    let mut blocks: Vec<(usize, u64, u32)> = Vec::with_capacity(trace.blocks as usize);
-    let mut pools = Pools::new(&trace.pools);
-    let mut marks = Marks::new(trace);
-    let mut outcome = Outcome::default();
-    let mut failed = trace.failed.iter().copied().peekable();
-    let (fatal, end) = (trace.fatal(), trace.end_of_work());
-    let mut watermark = 0;
-    observer.begin(&allocator);
+    let mut run = Run::new(trace, setup)?;
+    observer.begin(&run.allocator);
     let begin = Instant::now();
     for (at, event) in trace.events.iter().enumerate() {
-        let mut given = 0;
-        marks.before(at, &device);
-        match *event {
-            Event::Alloc {
-                bytes,
-                stream,
-                pool,
-            } => {
-                let block = blocks.len() as u32;
-                let failed = failed.next_if_eq(&block).is_some();
-                let addr = if bytes == 0 {
-                    0
-                } else {
-                    match pools.allocate(&allocator, pool, bytes as usize, stream) {
-                        Ok(addr) => {
-                            outcome.failed_served += usize::from(failed);
-                            addr
-                        }
-                        // The program went on without it.
-                        Err(AllocError::OutOfMemory(_) | AllocError::Rejected(_))
-                            if failed && fatal != Some(block) =>
-                        {
-                            0
-                        }
-                        Err(AllocError::OutOfMemory(report) | AllocError::Rejected(report)) => {
-                            outcome.out_of_memory_at = Some(at);
-                            observer.out_of_memory(at, &report, &allocator);
-                            outcome.message = Some(report.message);
-                            break;
-                        }
-                        Err(error) => {
-                            outcome.stop(at, error)?;
-                            break;
-                        }
-                    }
-                };
-                if addr != 0 || bytes == 0 {
-                    device.launch(stream, TASK_NS, addr, bytes);
-                }
-                blocks.push((addr, bytes, stream));
-                given = addr;
-            }
-            Event::Free { block } => {
-                let (addr, bytes, stream) = blocks[block as usize];
-                if addr != 0 {
-                    device.launch(stream, TASK_NS, addr, bytes);
-                    let freed = allocator.deallocate(addr);
-                    debug_assert!(freed);
-                }
-            }
-            Event::Use { block, stream } => {
-                let (addr, bytes, own) = blocks[block as usize];
-                if addr != 0 {
-                    // A stream may touch memory of another one after that has got it.
-                    if own != stream {
-                        device.order(own, stream);
-                    }
-                    device.launch(stream, TASK_NS, addr, bytes);
-                    allocator.record_stream(addr, token(stream));
-                }
-            }
-            Event::SyncStream { stream } => device.sync_stream(stream),
-            Event::SyncDevice => device.sync_device(),
-            Event::WaitStream { stream, back } => marks.wait(at - back as usize, stream, &device),
-            Event::EmptyCache if at >= end => {}
-            Event::EmptyCache => {
-                if let Err(error) = allocator.empty_cache(MempoolId::DEFAULT) {
-                    outcome.stop(at, error)?;
-                    break;
-                }
-            }
-            Event::ReleasePool { pool } => {
-                if let Err(error) = pools.release(&allocator, pool) {
-                    outcome.stop(at, error)?;
-                    break;
-                }
-            }
-            Event::Mark { .. } => {}
-        }
-        observer.after(at, event, given, &allocator);
+        let Continue(addr) = run.step(at, event, observer)? else {
+            break;
+        };
+        observer.after(at, event, addr, &run.allocator);
         if setup.check_every > 0 && at % setup.check_every == 0 {
-            allocator.check_consistency()?;
+            run.allocator.check_consistency()?;
         }
-        let held = device.with_sim(|sim| sim.config.capacity - sim.device(0).free());
-        if held > outcome.peak_held {
-            outcome.peak_held = held;
-            if held > watermark {
-                watermark = held + held / 100;
-                outcome.late_calls = device.with_sim(|sim| count(sim, &MEMORY_CALLS).0);
-            }
-        }
+        run.note_held();
     }
-    outcome.real_ns_per_event =
-        begin.elapsed().as_nanos() as f64 / trace.events.len().max(1) as f64;
-    allocator.check_consistency()?;
-    let (stats, _) = allocator.stats();
-    outcome.peak_active = stats.active_bytes.aggregate().peak as u64;
-    outcome.retries = stats.num_alloc_retries as u64;
-    device.with_sim(|sim| {
-        let (calls, ns) = count(sim, &MEMORY_CALLS);
-        outcome.memory_calls = calls;
-        outcome.memory_ns = ns;
-        outcome.late_calls = calls - outcome.late_calls;
-        let ledger = &sim.device(0).ledger;
-        outcome.device_syncs = ledger.call(CallKind::SyncDevice).count;
-        outcome.wait_ns = WAITS.iter().map(|kind| ledger.call(*kind).wait_ns).sum();
-        outcome.hazards = ledger.hazard_count;
-        outcome.calls = CALL_KINDS
-            .iter()
-            .map(|kind| (kind.name(), ledger.call(*kind).count))
-            .filter(|(_, count)| *count > 0)
-            .collect();
-    });
-    Ok(outcome)
-}
-
-fn count(sim: &mut ascendcl::Sim, kinds: &[CallKind]) -> (u64, u64) {
-    let ledger = &sim.device(0).ledger;
-    kinds.iter().fold((0, 0), |(count, ns), kind| {
-        let stat = ledger.call(*kind);
-        (count + stat.count, ns + stat.ns)
-    })
-}
-
-fn token(stream: u32) -> StreamToken {
-    StreamToken {
-        id: stream.into(),
-        device: 0,
-        reserved: 0,
-    }
+    let ns = begin.elapsed().as_nanos() as f64 / trace.events.len().max(1) as f64;
+    run.finish(ns)
 }

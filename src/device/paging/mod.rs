@@ -7,6 +7,7 @@ mod best_window;
 mod donor;
 mod gather;
 mod mapping;
+mod missing;
 pub(super) mod prefetch;
 pub(super) mod probe;
 mod unmapping;

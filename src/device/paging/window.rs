@@ -14,6 +14,7 @@
 
 use super::alias::Reachable;
 use super::best_window::{Best, Purpose, Run, Window, Windows};
+use super::missing::Missing;
 use crate::block::BlockState;
 use crate::device::state::{Request, State};
 use crate::ids::BlockId;
@@ -21,11 +22,12 @@ use crate::size::ROUND_LARGE;
 
 /// One block of a run.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+pub(super) struct Part {
     id: BlockId,
-    addr: usize,
-    end: usize,
-    mapped: bool,
+    pub addr: usize,
+    pub end: usize,
+    /// Free; otherwise unmapped.
+    pub mapped: bool,
 }
 
 impl State {
@@ -39,13 +41,13 @@ impl State {
         waits: bool,
     ) -> Windows {
         let mut best = Best::new(self.is_tight());
-        let (mut parts, mut sums) = (Vec::new(), Vec::new());
+        let (mut parts, mut missing) = (Vec::new(), Missing::default());
         for other_pages in [false, true] {
             let runs = self.runs(request, other_pages, best.worth(), &mut parts);
             let mut look = |run: &Run, best: &mut Best| {
                 best.run = run.addr;
                 self.collect_run(run.first, &mut parts);
-                self.windows_of(&parts, request, (reachable, waits), &mut sums, best);
+                self.windows_of(&parts, request, (reachable, waits), &mut missing, best);
             };
             // What has the most memory first: hardly any other is worth a look then.
             let first = runs.iter().min_by_key(|run| (run.least_cost, run.addr));
@@ -132,12 +134,13 @@ impl State {
         }
     }
 
+    /// Offers the windows of one run.
     fn windows_of(
         &self,
         run: &[Part],
         request: &Request,
         (reachable, waits): (&Reachable, bool),
-        sums: &mut Vec<(usize, usize)>,
+        missing: &mut Missing,
         best: &mut Best,
     ) {
         let Some(pages) = run.first().and_then(|part| self.pages_of(part.id)) else {
@@ -164,41 +167,15 @@ impl State {
             Some(_) if waits => WAIT,
             Some(_) => FORBIDDEN,
         };
-        // Pages and calls from the run's first page up to each.
-        let origin = pages.page_of(run[0].addr);
+        missing.count(run, pages, calls);
         let touched = pages.touched();
-        sums.clear();
-        sums.push((0, 0));
-        for part in run {
-            let from = pages.page_of(part.addr.max(pages.addr_of(origin + sums.len() - 1)));
-            let to = pages.touching(part.addr, part.end).end.min(touched);
-            let (mut missing, mut cost) = sums[sums.len() - 1];
-            if part.mapped {
-                sums.resize(sums.len() + to.saturating_sub(from), (missing, cost));
-                continue;
-            }
-            sums.extend((from..to).map(|page| {
-                if !pages.is_mapped(page) {
-                    missing += 1;
-                    cost += calls(page);
-                }
-                (missing, cost)
-            }));
-        }
-        let upto = |page: usize| {
-            let known = (page - origin).min(sums.len() - 1);
-            let (missing, cost) = sums[known];
-            let beyond = page - origin - known;
-            (missing + beyond, cost + beyond)
-        };
         let mut offer_at = |at: usize, start: usize, purpose: Purpose| {
             let size = aligned(start);
             if start + size > end {
                 return;
             }
             let range = pages.touching(start, start + size);
-            let (before, after) = (upto(range.start), upto(range.end));
-            let (missing, calls) = (after.0 - before.0, after.1 - before.1);
+            let (missing, calls) = missing.within(&range);
             if calls >= FORBIDDEN {
                 return;
             }
@@ -346,12 +323,12 @@ mod tests {
     /// The best windows of all runs, each of them looked at.
     fn best_of_all(state: &State, request: &Request, reachable: &Reachable) -> Windows {
         let mut best = Best::new(state.is_tight());
-        let (mut parts, mut sums) = (Vec::new(), Vec::new());
+        let (mut parts, mut missing) = (Vec::new(), Missing::default());
         for other_pages in (0..2).map(|turn| turn == 1) {
             for run in state.runs(request, other_pages, best.worth(), &mut parts) {
                 best.run = run.addr;
                 state.collect_run(run.first, &mut parts);
-                state.windows_of(&parts, request, (reachable, true), &mut sums, &mut best);
+                state.windows_of(&parts, request, (reachable, true), &mut missing, &mut best);
             }
             if best.dense.is_some() {
                 break;
