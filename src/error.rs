@@ -82,6 +82,19 @@ pub enum AllocError {
     /// The driver failed.
     #[error("{0}")]
     Driver(#[from] DriverError),
+    /// A call panicked while it changed the device's bookkeeping.
+    #[error(
+        "device {} is poisoned: the allocator panicked while it changed its bookkeeping ({panic}), which can't be relied \
+         on any more. It hands out no memory of this device, and takes none back; memory in use stays as it is. Save what is \
+         needed and restart the process. This is a bug in npualloc: please report it.",
+        .device.0
+    )]
+    Poisoned {
+        /// The device.
+        device: DeviceId,
+        /// What the first panic said.
+        panic: String,
+    },
     /// An invariant does not hold: a bug in the allocator.
     #[error("internal error: {0}")]
     Internal(String),

@@ -231,6 +231,16 @@ impl Registry {
         if self.exiting.load(Ordering::Acquire) {
             Ok(())
         } else {
+            self.unanswered(addr)
+        }
+    }
+
+    /// No device knows the address. A poisoned one does not tell what it has: nothing is done then.
+    #[cold]
+    fn unanswered(&self, addr: usize) -> Result<()> {
+        if self.devices().any(DeviceAllocator::is_poisoned) {
+            Ok(())
+        } else {
             Err(self.invalid_pointer(addr))
         }
     }
@@ -305,7 +315,7 @@ impl Registry {
         self.ask_owner(addr, |device| {
             device.record_stream(addr, stream).then_some(())
         })
-        .ok_or_else(|| self.invalid_pointer(addr))
+        .map_or_else(|| self.unanswered(addr), Ok)
     }
 
     /// Takes back a `record_stream`.
@@ -313,7 +323,7 @@ impl Registry {
         self.ask_owner(addr, |device| {
             device.erase_stream(addr, stream).then_some(())
         })
-        .ok_or_else(|| self.invalid_pointer(addr))
+        .map_or_else(|| self.unanswered(addr), Ok)
     }
 
     /// As [`Self::erase_stream`] by handle, for a block that may already have been freed.
@@ -323,7 +333,8 @@ impl Registry {
         handle: BlockHandle,
         stream: StreamToken,
     ) -> Result<()> {
-        if self.device(device)?.erase_stream_of(handle, stream) {
+        let device = self.device(device)?;
+        if device.erase_stream_of(handle, stream) || device.is_poisoned() {
             Ok(())
         } else {
             Err(AllocError::InvalidPointer {
@@ -393,6 +404,14 @@ impl Registry {
             debug.begin_process_exit();
         }
         self.devices().for_each(DeviceAllocator::begin_process_exit);
+    }
+
+    /// The error of the device whose lock is at that address, and that a panic went through: see
+    /// [`DeviceAllocator::blame`].
+    #[cfg(not(loom))]
+    #[cold]
+    pub(crate) fn blame(&self, lock: usize, text: Option<&str>) -> Option<AllocError> {
+        self.devices().find_map(|device| device.blame(lock, text))
     }
 
     /// Verifies every invariant of every device.

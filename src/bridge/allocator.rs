@@ -7,10 +7,11 @@ use super::ffi::{
     AllocOutcome, BlockView, CacheInfo, CountOutcome, FractionOutcome, LadderCount, MempoolId,
     Outcome, PageView, PoolReserved, Status, StreamToken,
 };
-use super::outcome::{guard, outcome, quick};
+use super::outcome::{failure, outcome};
 use crate::config::{
     ConfigError, DebugOptions, DefaultEngine, Settings, SkippedRungs, prefetch_from_environment,
 };
+use crate::device::DeviceAllocator;
 use crate::driver::foreign::{DriverTable, ForeignDriver};
 use crate::error::AllocError;
 use crate::history::{Caller, Context, DropContext, RecordContext};
@@ -77,8 +78,18 @@ pub(super) fn check_debug(words: &str) -> Outcome {
 }
 
 impl Allocator {
+    /// Without contexts.
+    #[cfg(test)]
+    pub(super) fn over(registry: Registry) -> Self {
+        let drop_context = Arc::new(|_| ());
+        Self {
+            registry,
+            drop_context,
+        }
+    }
+
     pub(super) fn init(&self, device_count: i32) -> Outcome {
-        outcome(|| self.registry.init(device_count))
+        self.outcome(|| self.registry.init(device_count))
     }
 
     pub(super) fn device_count(&self) -> i32 {
@@ -89,19 +100,22 @@ impl Allocator {
     pub(super) fn allocate(&self, device: i32, bytes: usize, stream: usize) -> usize {
         // Nothing but an address crosses `quick`: no error is made up for requests that cache serves.
         let stream = StreamKey(stream);
-        match quick(|| self.registry.allocate_cached(device, bytes, stream)) {
+        match self.quick(|| self.registry.allocate_cached(device, bytes, stream)) {
             Ok(Some(addr)) => addr,
             Ok(None) => self.allocate_in(device, bytes, stream.0, NO_POOL, 0).addr,
-            Err(_) => 0,
+            Err(error) => {
+                failure(error);
+                0
+            }
         }
     }
 
     #[inline]
     pub(super) fn deallocate(&self, addr: usize) -> bool {
-        match quick(|| self.registry.deallocate_plain(addr).then_some(())) {
+        match self.quick(|| self.registry.deallocate_plain(addr).then_some(())) {
             Ok(Some(())) => true,
             Ok(None) => self.deallocate_with(addr, 0).status == Status::Ok,
-            Err(_) => false,
+            Err(error) => Self::forgive(error).is_ok(),
         }
     }
 
@@ -116,7 +130,7 @@ impl Allocator {
     ) -> AllocOutcome {
         let context = Context::adopt(context, &self.drop_context);
         let stream = StreamKey(stream);
-        allocated(guard(|| {
+        allocated(self.guard(|| {
             self.registry
                 .allocate_in(device, bytes, stream, pool.into(), context)
         }))
@@ -124,30 +138,31 @@ impl Allocator {
 
     pub(super) fn deallocate_with(&self, addr: usize, context: usize) -> Outcome {
         let context = Context::adopt(context, &self.drop_context);
-        outcome(|| self.registry.deallocate_with(addr, context))
+        self.lenient(|| self.registry.deallocate_with(addr, context))
     }
 
     pub(super) fn record_stream(&self, addr: usize, stream: StreamToken) -> bool {
-        guard(|| self.registry.record_stream(addr, stream)).is_ok()
+        let done = self.lenient(|| self.registry.record_stream(addr, stream));
+        done.status == Status::Ok
     }
 
     pub(super) fn erase_stream(&self, addr: usize, stream: StreamToken) -> Outcome {
-        outcome(|| self.registry.erase_stream(addr, stream))
+        self.lenient(|| self.registry.erase_stream(addr, stream))
     }
 
     pub(super) fn describe_block(&self, addr: usize) -> BlockView {
-        block_view(guard(|| self.registry.describe_block(addr)))
+        block_view(self.guard(|| self.registry.describe_block(addr)))
     }
 
     pub(super) fn describe_handle(&self, handle: usize) -> BlockView {
-        block_view(guard(|| {
+        block_view(self.guard(|| {
             let (device, handle) = unpack(handle)?;
             self.registry.describe_handle(device, handle)
         }))
     }
 
     pub(super) fn erase_stream_by_handle(&self, handle: usize, stream: StreamToken) -> Outcome {
-        outcome(|| {
+        self.lenient(|| {
             let (device, handle) = unpack(handle)?;
             self.registry.erase_stream_of(device, handle, stream)
         })
@@ -155,16 +170,16 @@ impl Allocator {
 
     pub(super) fn empty_cache(&self, device: i32, context: usize) -> Outcome {
         let _caller = Caller::enter(Context::adopt(context, &self.drop_context));
-        outcome(|| self.registry.empty_cache(device, ids::MempoolId::DEFAULT))
+        self.outcome(|| self.registry.empty_cache(device, ids::MempoolId::DEFAULT))
     }
 
     pub(super) fn empty_virtual_cache(&self, device: i32, context: usize) -> Outcome {
         let _caller = Caller::enter(Context::adopt(context, &self.drop_context));
-        outcome(|| self.registry.device(device)?.empty_virtual_cache())
+        self.outcome(|| self.registry.device(device)?.empty_virtual_cache())
     }
 
     pub(super) fn pages_under(&self, addr: usize) -> PageView {
-        let found = guard(|| {
+        let found = self.guard(|| {
             let (id, _) = self.registry.describe_block(addr)?;
             let device = self.registry.device(id.0 as i32)?;
             let pages = device.pages_under(addr);
@@ -191,20 +206,18 @@ impl Allocator {
     }
 
     pub(super) fn mark_damaged(&self, device: i32, addr: usize, bytes: usize) -> CountOutcome {
-        count(guard(|| {
-            Ok(self.registry.device(device)?.mark_damaged(addr, bytes))
-        }))
+        count(self.guard(|| Ok(self.registry.device(device)?.mark_damaged(addr, bytes))))
     }
 
     pub(super) fn mark_all_damaged(&self, device: i32) -> Outcome {
-        outcome(|| {
+        self.outcome(|| {
             self.registry.device(device)?.mark_all_damaged();
             Ok(())
         })
     }
 
     pub(super) fn is_damaged(&self, addr: usize) -> CountOutcome {
-        count(guard(|| {
+        count(self.guard(|| {
             self.registry
                 .devices()
                 .find_map(|device| device.is_damaged(addr))
@@ -214,7 +227,7 @@ impl Allocator {
     }
 
     pub(super) fn clear_damaged(&self, addr: usize) -> Outcome {
-        outcome(|| {
+        self.outcome(|| {
             if self
                 .registry
                 .devices()
@@ -229,11 +242,11 @@ impl Allocator {
 
     pub(super) fn empty_pool(&self, device: i32, pool: MempoolId, context: usize) -> Outcome {
         let _caller = Caller::enter(Context::adopt(context, &self.drop_context));
-        outcome(|| self.registry.empty_cache(device, pool.into()))
+        self.lenient(|| self.registry.empty_cache(device, pool.into()))
     }
 
     pub(super) fn cache_info(&self, device: i32) -> CacheInfo {
-        match guard(|| Ok(self.registry.device(device)?.cache_info())) {
+        match self.guard(|| Ok(self.registry.device(device)?.cache_info())) {
             Ok((total, largest)) => CacheInfo {
                 status: Status::Ok,
                 total,
@@ -248,14 +261,14 @@ impl Allocator {
     }
 
     pub(super) fn drop_pending_events(&self, device: i32) -> Outcome {
-        outcome(|| {
+        self.outcome(|| {
             self.registry.device(device)?.drop_pending_events();
             Ok(())
         })
     }
 
     pub(super) fn memory_fraction(&self, device: i32) -> FractionOutcome {
-        match guard(|| self.registry.device(device)?.memory_fraction()) {
+        match self.guard(|| self.registry.device(device)?.memory_fraction()) {
             Ok(value) => FractionOutcome {
                 value,
                 status: Status::Ok,
@@ -270,7 +283,7 @@ impl Allocator {
     }
 
     pub(super) fn set_memory_fraction(&self, device: i32, fraction: f64) -> Outcome {
-        outcome(|| self.registry.device(device)?.set_memory_fraction(fraction))
+        self.outcome(|| self.registry.device(device)?.set_memory_fraction(fraction))
     }
 
     pub(super) fn create_or_incref_pool(
@@ -279,7 +292,7 @@ impl Allocator {
         pool: MempoolId,
         external: bool,
     ) -> Outcome {
-        outcome(|| {
+        self.outcome(|| {
             self.registry
                 .device(device)?
                 .create_or_incref_pool(pool.into(), external)
@@ -287,17 +300,17 @@ impl Allocator {
     }
 
     pub(super) fn release_pool(&self, device: i32, pool: MempoolId) -> Outcome {
-        outcome(|| self.registry.device(device)?.release_pool(pool.into()))
+        self.lenient(|| self.registry.device(device)?.release_pool(pool.into()))
     }
 
     pub(super) fn pool_use_count(&self, device: i32, pool: MempoolId) -> CountOutcome {
-        count(guard(|| {
-            Ok(self.registry.device(device)?.pool_use_count(pool.into())? as usize)
-        }))
+        count(
+            self.guard(|| Ok(self.registry.device(device)?.pool_use_count(pool.into())? as usize)),
+        )
     }
 
     pub(super) fn set_use_on_oom(&self, device: i32, pool: MempoolId, on: bool) -> Outcome {
-        outcome(|| {
+        self.outcome(|| {
             self.registry
                 .device(device)?
                 .set_use_on_oom(pool.into(), on);
@@ -306,7 +319,7 @@ impl Allocator {
     }
 
     pub(super) fn set_no_split(&self, device: i32, pool: MempoolId) -> Outcome {
-        outcome(|| {
+        self.outcome(|| {
             self.registry.device(device)?.set_no_split(pool.into());
             Ok(())
         })
@@ -318,7 +331,7 @@ impl Allocator {
         pool: MempoolId,
         expected: &[usize],
     ) -> CountOutcome {
-        count(guard(|| {
+        count(self.guard(|| {
             let expected = expected.iter().copied().collect();
             let device = self.registry.device(device)?;
             Ok(device
@@ -328,7 +341,7 @@ impl Allocator {
     }
 
     pub(super) fn reserved_by_pool(&self, device: i32) -> Vec<PoolReserved> {
-        guard(|| Ok(self.registry.device(device)?.reserved_by_pool()))
+        self.guard(|| Ok(self.registry.device(device)?.reserved_by_pool()))
             .unwrap_or_default()
             .into_iter()
             .map(|(pool, stat)| PoolReserved {
@@ -340,16 +353,16 @@ impl Allocator {
 
     pub(super) fn sleep(&self, device: i32, pool: MempoolId, all: bool) -> CountOutcome {
         let pool = (!all).then(|| pool.into());
-        count(guard(|| self.registry.sleep(device, pool)))
+        count(self.guard(|| self.registry.sleep(device, pool)))
     }
 
     pub(super) fn wake_up(&self, device: i32, pool: MempoolId, all: bool) -> CountOutcome {
         let pool = (!all).then(|| pool.into());
-        count(guard(|| self.registry.wake_up(device, pool)))
+        count(self.guard(|| self.registry.wake_up(device, pool)))
     }
 
     pub(super) fn ladder(&self, device: i32) -> Vec<LadderCount> {
-        let ladder = guard(|| Ok(self.registry.device(device)?.ladder()));
+        let ladder = self.guard(|| Ok(self.registry.device(device)?.ladder()));
         let entries = ladder.map(|ladder| ladder.entries());
         let counts = entries.iter().flatten().map(|&(name, count)| LadderCount {
             name: name.to_owned(),
@@ -359,18 +372,19 @@ impl Allocator {
     }
 
     pub(super) fn mark_capture_begin(&self, device: i32) -> Outcome {
-        outcome(|| {
+        self.outcome(|| {
             self.registry.device(device)?.mark_capture_begin();
             Ok(())
         })
     }
 
     pub(super) fn mark_capture_end(&self, device: i32) -> Outcome {
-        outcome(|| self.registry.device(device)?.mark_capture_end())
+        self.outcome(|| self.registry.device(device)?.mark_capture_end())
     }
 
     pub(super) fn has_captures_underway(&self, device: i32) -> bool {
-        guard(|| Ok(self.registry.device(device)?.has_captures_underway())).unwrap_or(false)
+        self.guard(|| Ok(self.registry.device(device)?.has_captures_underway()))
+            .unwrap_or(false)
     }
 
     pub(super) fn record_history(&self, enabled: bool, capacity: usize, record: u8) -> Outcome {
@@ -380,7 +394,7 @@ impl Allocator {
             2 => RecordContext::Alloc,
             _ => RecordContext::All,
         };
-        outcome(|| {
+        self.outcome(|| {
             for device in self.registry.devices() {
                 device.record_history(enabled, capacity, record);
             }
@@ -389,33 +403,39 @@ impl Allocator {
     }
 
     pub(super) fn is_history_enabled(&self, device: i32) -> bool {
-        guard(|| Ok(self.registry.device(device)?.is_history_enabled())).unwrap_or(false)
+        self.guard(|| Ok(self.registry.device(device)?.is_history_enabled()))
+            .unwrap_or(false)
     }
 
     pub(super) fn attach_trace_trackers(&self) {
-        self.registry
-            .devices()
-            .for_each(crate::device::DeviceAllocator::attach_trace_trackers);
+        self.lenient(|| {
+            let devices = self.registry.devices();
+            devices.for_each(DeviceAllocator::attach_trace_trackers);
+            Ok(())
+        });
     }
 
     pub(super) fn apply_settings(&self, settings: &str) -> Outcome {
-        outcome(|| self.registry.apply_settings(settings))
+        self.outcome(|| self.registry.apply_settings(settings))
     }
 
     pub(super) fn apply_any_settings(&self, settings: &str) -> Outcome {
-        outcome(|| self.registry.apply_any_settings(settings))
+        self.outcome(|| self.registry.apply_any_settings(settings))
     }
 
     pub(super) fn check_memory(&self, device: i32) -> CountOutcome {
-        count(guard(|| self.registry.check_memory(device)))
+        count(self.guard(|| self.registry.check_memory(device)))
     }
 
     pub(super) fn begin_process_exit(&self) {
-        self.registry.begin_process_exit();
+        self.lenient(|| {
+            self.registry.begin_process_exit();
+            Ok(())
+        });
     }
 
     pub(super) fn check_consistency(&self) -> Result<(), AllocError> {
-        self.registry.check_consistency()
+        self.catch(|| self.registry.check_consistency())
     }
 }
 

@@ -4,6 +4,8 @@
 mod allocator;
 mod convert;
 mod outcome;
+#[cfg(test)]
+mod poison_tests;
 mod recording;
 mod records;
 mod statistics;

@@ -5,10 +5,12 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::LocalKey;
 
+use super::allocator::Allocator;
 use super::ffi::{OomReport, Outcome, Status};
 use crate::config::{ConfigError, ErrorClass, ErrorCode};
 use crate::driver::OUT_OF_MEMORY_CODE;
 use crate::error::{self, AllocError, Result};
+use crate::sync::{Refused, take_unwound};
 
 thread_local! {
     static MESSAGE: RefCell<String> = const { RefCell::new(String::new()) };
@@ -16,33 +18,79 @@ thread_local! {
     static REPORT: RefCell<Option<error::OomReport>> = const { RefCell::new(None) };
 }
 
-/// Runs `call`; a panic becomes an internal error, so that it never reaches C++.
-#[inline]
-pub(super) fn guard<T>(call: impl FnOnce() -> Result<T>) -> std::result::Result<T, Outcome> {
-    match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(failure(error)),
-        Err(panic) => Err(panicked(panic)),
+impl Allocator {
+    /// Runs `call`; a panic becomes an error, so that it never reaches C++. Where it went through the lock of a device, that
+    /// is poisoned, and the error says so.
+    #[inline]
+    pub(super) fn catch<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<T> {
+        catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| Err(self.panicked(panic)))
+    }
+
+    /// As [`Self::catch`], with the error on its way to C++.
+    #[inline]
+    pub(super) fn guard<T>(
+        &self,
+        call: impl FnOnce() -> Result<T>,
+    ) -> std::result::Result<T, Outcome> {
+        match catch_unwind(AssertUnwindSafe(call)) {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(failure(error)),
+            Err(panic) => Err(failure(self.panicked(panic))),
+        }
+    }
+
+    /// As [`Self::guard`], for calls that have an answer at once or leave it to another one.
+    #[inline]
+    pub(super) fn quick<T>(
+        &self,
+        call: impl FnOnce() -> Option<T>,
+    ) -> std::result::Result<Option<T>, AllocError> {
+        catch_unwind(AssertUnwindSafe(call)).map_err(|panic| self.panicked(panic))
+    }
+
+    /// As [`Self::guard`], for calls that return nothing.
+    #[inline]
+    pub(super) fn outcome(&self, call: impl FnOnce() -> Result<()>) -> Outcome {
+        as_outcome(self.guard(call))
+    }
+
+    /// As [`Self::outcome`], for what destructors call: an error there would end the program. On a poisoned device nothing
+    /// happens; the next call that may fail tells of it.
+    #[inline]
+    pub(super) fn lenient(&self, call: impl FnOnce() -> Result<()>) -> Outcome {
+        as_outcome(self.catch(call).or_else(Self::forgive))
+    }
+
+    /// See [`Self::lenient`].
+    #[cold]
+    pub(super) fn forgive(error: AllocError) -> std::result::Result<(), Outcome> {
+        match error {
+            AllocError::Poisoned { .. } => Ok(()),
+            other => Err(failure(other)),
+        }
+    }
+
+    #[cold]
+    fn panicked(&self, panic: Box<dyn Any + Send>) -> AllocError {
+        let text = (!panic.is::<Refused>()).then(|| panic_text(panic.as_ref()));
+        let poisoned = self.registry.blame(take_unwound(), text.as_deref());
+        poisoned
+            .unwrap_or_else(|| AllocError::Internal(format!("panic: {}", text.unwrap_or_default())))
     }
 }
 
-/// As [`guard`], for calls that have an answer at once or leave it to another one.
-#[inline]
-pub(super) fn quick<T>(
-    call: impl FnOnce() -> Option<T>,
-) -> std::result::Result<Option<T>, Outcome> {
-    catch_unwind(AssertUnwindSafe(call)).map_err(panicked)
-}
-
-#[cold]
-fn panicked(panic: Box<dyn Any + Send>) -> Outcome {
-    failure(AllocError::Internal(panic_text(panic.as_ref())))
-}
-
-/// As [`guard`], for calls that return nothing.
-#[inline]
+/// Runs `call`, which knows no device.
 pub(super) fn outcome(call: impl FnOnce() -> Result<()>) -> Outcome {
-    match guard(call) {
+    let done = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
+        let text = panic_text(panic.as_ref());
+        Err(AllocError::Internal(format!("panic: {text}")))
+    });
+    as_outcome(done.map_err(failure))
+}
+
+#[inline]
+fn as_outcome(done: std::result::Result<(), Outcome>) -> Outcome {
+    match done {
         Ok(()) => OK,
         Err(outcome) => outcome,
     }
@@ -53,12 +101,12 @@ const OK: Outcome = Outcome {
     code: 0,
 };
 
-pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
+fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("panic: {}", text.unwrap_or("no message"))
+    text.unwrap_or("no message").to_owned()
 }
 
 fn config_status(error: &ConfigError) -> Status {
@@ -81,7 +129,7 @@ fn keep<T>(place: &'static LocalKey<RefCell<T>>, value: T) {
 }
 
 #[cold]
-fn failure(error: AllocError) -> Outcome {
+pub(super) fn failure(error: AllocError) -> Outcome {
     keep(&MESSAGE, error.to_string());
     let (status, code) = match &error {
         AllocError::OutOfMemory(_) => (Status::OutOfMemory, OUT_OF_MEMORY_CODE),
@@ -98,7 +146,7 @@ fn failure(error: AllocError) -> Outcome {
         AllocError::InvalidFraction { .. } => (Status::InvalidArgument, 0),
         AllocError::Config(error) => (config_status(error), config_code(error)),
         AllocError::Driver(error) => (Status::DriverError, error.code),
-        AllocError::Internal(_) => (Status::Internal, 0),
+        AllocError::Internal(_) | AllocError::Poisoned { .. } => (Status::Internal, 0),
     };
     if let AllocError::OutOfMemory(report) | AllocError::Rejected(report) = error {
         keep(&REPORT, Some(*report));

@@ -27,7 +27,11 @@ pub(super) fn start_recording(
         record::Recorder::start(&path, device, capacity(allocator, device))?
     };
     for device in allocator.registry.devices() {
-        add_live_blocks(&recorder, allocator, device);
+        // What can't be read of a poisoned device is left out.
+        let _ = allocator.catch(|| {
+            add_live_blocks(&recorder, allocator, device);
+            Ok(())
+        });
     }
     Ok(Box::new(Recorder(recorder)))
 }

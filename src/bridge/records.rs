@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::allocator::Allocator;
 use super::ffi::{self, TraceAction};
-use super::outcome::guard;
 use crate::device::{self, SegmentInfo};
 use crate::error::AllocError;
 use crate::history::{Action, Context, TraceEntry};
@@ -38,12 +37,12 @@ fn action(action: Action) -> TraceAction {
 
 impl Allocator {
     pub(super) fn trace(&self, device: i32) -> Box<Trace> {
-        let entries = guard(|| Ok(self.registry.device(device)?.trace()));
+        let entries = self.guard(|| Ok(self.registry.device(device)?.trace()));
         Box::new(Trace(entries.unwrap_or_default()))
     }
 
     pub(super) fn take_undelivered_trace(&self, device: i32) -> Box<Trace> {
-        let entries = guard(|| Ok(self.registry.device(device)?.take_undelivered_trace()));
+        let entries = self.guard(|| Ok(self.registry.device(device)?.take_undelivered_trace()));
         Box::new(Trace(entries.unwrap_or_default()))
     }
 
@@ -52,7 +51,7 @@ impl Allocator {
         device: i32,
         pool: ffi::MempoolId,
     ) -> Result<Box<Checkpoint>, AllocError> {
-        let checkpoint = self.registry.device(device)?.checkpoint(pool.into())?;
+        let checkpoint = self.catch(|| self.registry.device(device)?.checkpoint(pool.into()))?;
         Ok(Box::new(Checkpoint(checkpoint)))
     }
 
@@ -61,7 +60,7 @@ impl Allocator {
         device: i32,
         checkpoint: &Checkpoint,
     ) -> Result<ffi::Restored, AllocError> {
-        let restored = self.registry.restore(device, &checkpoint.0)?;
+        let restored = self.catch(|| self.registry.restore(device, &checkpoint.0))?;
         Ok(ffi::Restored {
             freed: restored.freed,
             allocated: restored.allocated,
@@ -69,7 +68,7 @@ impl Allocator {
     }
 
     pub(super) fn snapshot(&self, device: i32, pool: ffi::MempoolId) -> Box<Snapshot> {
-        let segments = guard(|| Ok(self.registry.device(device)?.snapshot(pool.into())));
+        let segments = self.guard(|| Ok(self.registry.device(device)?.snapshot(pool.into())));
         Box::new(Snapshot(segments.unwrap_or_default()))
     }
 }

@@ -3,11 +3,10 @@
 use super::allocator::Allocator;
 use super::convert::{device_stats, front_and_back};
 use super::ffi::{DeviceStats, Outcome, StatBack, StatFront, StatRest};
-use super::outcome::{guard, outcome};
 
 impl Allocator {
     pub(super) fn device_stats(&self, device: i32, out: &mut DeviceStats) -> Outcome {
-        outcome(|| {
+        self.outcome(|| {
             let device = self.registry.device(device)?;
             device.read_counters(|stats, max_split_size, private_pools| {
                 device_stats(out, stats, max_split_size, private_pools);
@@ -23,7 +22,7 @@ impl Allocator {
         back: &mut StatBack,
         rest: &mut StatRest,
     ) -> bool {
-        guard(|| {
+        self.guard(|| {
             let device = self.registry.device(device)?;
             device.read_counters(|stats, max_split_size, private_pools| {
                 front_and_back(stats, front, back);
@@ -36,14 +35,14 @@ impl Allocator {
     }
 
     pub(super) fn reset_accumulated_stats(&self, device: i32) -> Outcome {
-        outcome(|| {
+        self.outcome(|| {
             self.registry.device(device)?.reset_accumulated_stats();
             Ok(())
         })
     }
 
     pub(super) fn reset_peak_stats(&self, device: i32) -> Outcome {
-        outcome(|| {
+        self.outcome(|| {
             self.registry.device(device)?.reset_peak_stats();
             Ok(())
         })

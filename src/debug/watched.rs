@@ -171,6 +171,10 @@ impl Driver for WatchedDriver {
     fn stack(&self) -> Option<String> {
         self.inner.stack()
     }
+
+    fn warn(&self, text: &str) {
+        self.inner.warn(text);
+    }
 }
 
 impl VirtualMemory for WatchedDriver {

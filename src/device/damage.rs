@@ -47,13 +47,15 @@ impl DeviceAllocator {
 
     /// Whether the live block at `addr` is marked; `None` when there is no such block.
     pub fn is_damaged(&self, addr: usize) -> Option<bool> {
-        let state = self.state.lock();
+        let state = self.state.look();
         Some(state.arena[state.live.get(addr, &state.arena)?].flags & DAMAGED != 0)
     }
 
     /// Takes the mark of the live block at `addr` away; false when there is no such block.
     pub fn clear_damaged(&self, addr: usize) -> bool {
-        let mut state = self.state.lock();
+        let Some(mut state) = self.state.lock_if_sound() else {
+            return false;
+        };
         let Some(id) = state.live.get(addr, &state.arena) else {
             return false;
         };

@@ -8,9 +8,12 @@ use crate::history::{Action, Context, RecordContext, TraceEntry};
 use crate::ids::MempoolId;
 
 impl DeviceAllocator {
-    /// Starts or stops recording; what was recorded so far is dropped.
+    /// Starts or stops recording; what was recorded so far is dropped. Nothing where the device is poisoned: all devices are
+    /// told at once.
     pub fn record_history(&self, enabled: bool, capacity: usize, record: RecordContext) {
-        let mut state = self.state.lock();
+        let Some(mut state) = self.state.lock_if_sound() else {
+            return;
+        };
         state.history.configure(enabled, capacity, record);
         let graveyard = state.history.take_graveyard();
         drop(state);
@@ -24,22 +27,25 @@ impl DeviceAllocator {
 
     /// Whether history is being recorded.
     pub fn is_history_enabled(&self) -> bool {
-        self.state.lock().history.is_enabled()
+        self.state.look().history.is_enabled()
     }
 
     /// From now on entries are kept for `take_undelivered_trace` too.
     pub fn attach_trace_trackers(&self) {
-        self.state.lock().history.attach_trackers();
+        if let Some(mut state) = self.state.lock_if_sound() {
+            state.history.attach_trackers();
+        }
     }
 
     /// The recorded entries, oldest first.
     pub fn trace(&self) -> Vec<TraceEntry> {
-        self.state.lock().history.entries().cloned().collect()
+        self.state.look().history.entries().cloned().collect()
     }
 
     /// Takes the entries not yet seen by the trackers.
     pub fn take_undelivered_trace(&self) -> Vec<TraceEntry> {
-        self.state.lock().history.take_undelivered()
+        let state = self.state.lock_if_sound();
+        state.map_or_else(Vec::new, |mut state| state.history.take_undelivered())
     }
 
     /// Appends the entry of a request that failed for want of memory.

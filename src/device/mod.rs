@@ -14,6 +14,7 @@
 //! | `planning` | programs that repeat themselves: large blocks lie where no memory has to move |
 //! | `pools` | private pools: captures, checkpoints, sleep |
 //! | `ladder` | what a request climbs that the cache does not serve |
+//! | `poison` | what a panic in the middle of a change leaves |
 //! | `views`, `check` | what is said of memory; that all of it is consistent |
 
 mod check;
@@ -23,6 +24,9 @@ mod hot;
 mod ladder;
 mod paging;
 mod planning;
+// The bridge asks, which models have not.
+#[cfg_attr(loom, allow(dead_code))]
+mod poison;
 mod policy;
 mod pools;
 mod segments;
@@ -45,7 +49,7 @@ use crate::driver::Driver;
 use crate::error::{AllocError, Result};
 use crate::ids::DeviceId;
 use crate::lease::Leases;
-use crate::primitives::BlockingMutex;
+use crate::primitives::{BlockingMutex, OnceLock};
 use crate::signals::Signals;
 use crate::sync::{Mutex, MutexGuard};
 use paging::prefetch::Prefetcher;
@@ -70,6 +74,9 @@ pub struct DeviceAllocator {
     trying: BlockingMutex<()>,
     prefetcher: Prefetcher,
     exiting: AtomicBool,
+    /// What the panic said that poisoned `state`, once somebody caught it.
+    #[cfg_attr(loom, allow(dead_code))]
+    panic: OnceLock<String>,
 }
 
 impl DeviceAllocator {
@@ -95,6 +102,7 @@ impl DeviceAllocator {
             trying: BlockingMutex::new(()),
             prefetcher: Prefetcher::default(),
             exiting: AtomicBool::new(false),
+            panic: OnceLock::new(),
         };
         let mut state = device.state.lock();
         device.settle_engine(&mut state);
@@ -108,9 +116,12 @@ impl DeviceAllocator {
         self.id
     }
 
-    /// Replaces the settings; blocks and segments stay as they are.
+    /// Replaces the settings; blocks and segments stay as they are. Nothing where the device is poisoned: all devices are
+    /// told at once.
     pub fn apply_settings(&self, settings: Settings) {
-        let mut state = self.state.lock();
+        let Some(mut state) = self.state.lock_if_sound() else {
+            return;
+        };
         state.settings = settings;
         self.settle_engine(&mut state);
     }

@@ -15,10 +15,16 @@ impl Guarded for Lease {}
 pub struct Slot(Mutex<Lease>);
 
 impl Slot {
-    /// Takes the slot's lock.
+    /// What `work` makes of the lease, with the slot's lock; nothing where it is poisoned, as all are once the device is.
     #[inline]
-    pub fn lock(&self) -> impl std::ops::DerefMut<Target = Lease> + '_ {
-        self.0.lock_as_is()
+    pub fn try_with<U>(&self, work: impl FnOnce(&mut Lease) -> U) -> Option<U> {
+        Some(self.0.lock_as_is()?.with(work))
+    }
+
+    /// The same for who has the device's lock: unwinds where the slot's is poisoned, as the device is to be, too.
+    #[inline]
+    pub fn with<U>(&self, work: impl FnOnce(&mut Lease) -> U) -> U {
+        self.0.lock_or_unwind().with(work)
     }
 }
 
@@ -37,7 +43,8 @@ pub struct Leases {
 impl Leases {
     /// Bytes of bookkeeping held.
     pub fn heap_bytes(&self) -> usize {
-        self.slots().map(|slot| slot.lock().heap_bytes()).sum()
+        let bytes = |slot: &Slot| slot.try_with(|lease| lease.heap_bytes());
+        self.slots().filter_map(bytes).sum()
     }
 
     /// The calling thread's lease, and its number.
@@ -45,6 +52,17 @@ impl Leases {
     pub fn mine(&self) -> (&Slot, usize) {
         let number = thread_number() % SLOTS;
         (&self.slots[number], number)
+    }
+
+    /// Nothing is handed out or taken back by leases any more.
+    #[cold]
+    pub fn poison(&self) {
+        self.slots.iter().for_each(|slot| slot.0.poison());
+    }
+
+    /// Whether the lock of one of them is the one at that address.
+    pub fn have_lock(&self, address: usize) -> bool {
+        self.slots.iter().any(|slot| slot.0.address() == address)
     }
 
     /// All of them.

@@ -50,7 +50,7 @@ fn holders_see_what_holders_did() {
         let add = |lock: Arc<Mutex<Value>>| {
             thread(move || {
                 lock.lock().add();
-                lock.lock_as_is().add();
+                lock.lock_or_unwind().with(|value| value.add());
             })
         };
         let (one, other) = (add(lock.clone()), add(lock.clone()));
@@ -77,7 +77,7 @@ fn what_is_late_is_done_by_whoever_looks() {
     every_order(3, || {
         let lock = Value::locked();
         let leave = lock.clone();
-        let leaves = thread(move || leave.lock_as_is().late = true);
+        let leaves = thread(move || leave.lock_or_unwind().with(|value| value.late = true));
         let look = lock.clone();
         let looks = thread(move || {
             let mut guard = look.lock();
@@ -90,5 +90,29 @@ fn what_is_late_is_done_by_whoever_looks() {
         joined(leaves);
         joined(looks);
         assert_eq!(lock.lock().get(), 1);
+    });
+}
+
+#[test]
+fn nobody_changes_what_is_poisoned_and_who_reads_sees_all_of_it() {
+    every_order(3, || {
+        let lock = Value::locked();
+        let poison = lock.clone();
+        let poisons = thread(move || {
+            poison.lock().add();
+            poison.poison();
+        });
+        let add = lock.clone();
+        let adds = thread(move || {
+            let guard = add.lock_if_sound();
+            let added = guard.map(|mut guard| guard.add()).is_some();
+            (added, add.is_poisoned(), add.look().get())
+        });
+        joined(poisons);
+        let (added, poisoned, seen) = joined(adds);
+        assert!(lock.is_poisoned() && lock.lock_if_sound().is_none());
+        let all = 1 + usize::from(added);
+        assert_eq!(lock.look().get(), all);
+        assert!(seen == all || added && !poisoned);
     });
 }

@@ -42,23 +42,24 @@ impl DeviceAllocator {
                 return self.deallocate_leased(addr);
             }
         }
-        let Some(mut guard) = self.state.try_lock_as_is().or_else(|| self.wait()) else {
+        let Some(taken) = self.state.try_lock_as_is().or_else(|| self.wait()) else {
             return self.deallocate_leased(addr);
         };
-        let state = &mut *guard;
-        if state.bounce.put(addr) {
-            return true;
-        }
-        if state.bounce.block.is_some() {
-            state.end_bounce();
-        }
-        if state.marking {
-            return self.deallocate_among_many(state, addr);
-        }
-        if state.quick.is_on() {
-            return state.free_noted(addr) || self.free_unnoted(state, addr);
-        }
-        self.free_plain::<false>(state, addr)
+        taken.with(|state| {
+            if state.bounce.put(addr) {
+                return true;
+            }
+            if state.bounce.block.is_some() {
+                state.end_bounce();
+            }
+            if state.marking {
+                return self.deallocate_among_many(state, addr);
+            }
+            if state.quick.is_on() {
+                return state.free_noted(addr) || self.free_unnoted(state, addr);
+            }
+            self.free_plain::<false>(state, addr)
+        })
     }
 
     /// Gives the block at `addr` back, if [`State::free_noted`] did not.

@@ -41,6 +41,11 @@ impl Guarded for State {
         self.settle_quick(!always && !noting);
         self.settle_marking();
     }
+
+    #[cold]
+    fn poisoned(&mut self) {
+        self.leases.poison();
+    }
 }
 
 impl State {

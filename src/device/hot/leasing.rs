@@ -20,69 +20,78 @@ const SHARERS: i64 = 2;
 const SPARE: usize = 7;
 
 impl DeviceAllocator {
-    /// Takes the lock, which another thread has, unless the thread is to use its lease.
+    /// Takes the lock, which another thread has, unless the thread is to use its lease, or the lock is poisoned.
     #[cold]
     #[inline(never)]
     pub(super) fn wait(&self) -> Option<AsIs<'_, State>> {
-        let mut guard = self.state.lock_as_is();
-        (!guard.note_wait()).then_some(guard)
+        let (taken, leases) = self.state.lock_as_is()?.hold(State::note_wait);
+        (!leases).then_some(taken)
     }
 
     /// [`Self::allocate_cached`] for one of several threads.
     #[inline(never)]
     pub(super) fn allocate_leased(&self, bytes: usize, stream: StreamKey) -> Option<usize> {
         let (slot, number) = self.leases.mine();
-        {
-            let mut lease = slot.lock();
-            if let Some(addr) = lease.take(bytes, stream) {
-                return Some(addr);
+        let taken = slot.try_with(|lease| {
+            let addr = lease.take(bytes, stream);
+            if addr.is_none() {
+                lease.prepare();
             }
-            lease.prepare();
+            addr
+        })?;
+        if taken.is_some() {
+            return taken;
         }
-        let mut guard = self.state.lock_as_is_soon();
-        let state = &mut *guard;
-        state.finish_what_is_late();
-        let mut lease = slot.lock();
-        if lease.terms().is_none() {
-            state.begin_lease(&mut lease, stream, self.pad);
-        }
-        state.serve_leased(&mut lease, bytes, number, stream)
+        self.state.lock_as_is_soon()?.with(|state| {
+            state.finish_what_is_late();
+            slot.with(|lease| {
+                if lease.terms().is_none() {
+                    state.begin_lease(lease, stream, self.pad);
+                }
+                state.serve_leased(lease, bytes, number, stream)
+            })
+        })
     }
 
     /// [`Self::deallocate_plain`] for one of several threads.
     #[inline(never)]
     pub(super) fn deallocate_leased(&self, addr: usize) -> bool {
         let (slot, number) = self.leases.mine();
-        if slot.lock().put(addr) == Put::Done {
+        if slot.try_with(|lease| lease.put(addr)) == Some(Put::Done) {
             return true;
         }
-        let mut guard = self.state.lock_as_is_soon();
-        let state = &mut *guard;
-        state.finish_what_is_late();
-        if !state.leasing {
-            return self.free_plain::<true>(state, addr);
-        }
-        let mut lease = slot.lock();
-        let took = lease.put_all(addr, |returned| {
-            state.bring_back(returned);
-        });
-        if took {
-            let alone = lease.has_ended() && state.crowd.is_alone(number);
-            drop(lease);
+        let Some(taken) = self.state.lock_as_is_soon() else {
+            return false;
+        };
+        taken.with(|state| {
+            state.finish_what_is_late();
+            if !state.leasing {
+                return self.free_plain::<true>(state, addr);
+            }
+            let (took, alone) = slot.with(|lease| {
+                let took = lease.put_all(addr, |returned| {
+                    state.bring_back(returned);
+                });
+                if took {
+                    (true, lease.has_ended() && state.crowd.is_alone(number))
+                } else {
+                    (state.free_into(lease, addr), false)
+                }
+            });
             if alone {
                 state.recall();
                 state.end_crowd();
             }
-            return true;
-        }
-        state.free_into(&mut lease, addr) || self.free_plain::<true>(state, addr)
+            took || self.free_plain::<true>(state, addr)
+        })
     }
 
     /// Blocks that a thread has on lease now: for tests.
     #[doc(hidden)]
     pub fn on_lease(&self, number: usize) -> usize {
         let slot = self.leases.slots().nth(number);
-        slot.map_or(0, |slot| slot.lock().blocks())
+        let blocks = slot.and_then(|slot| slot.try_with(|lease| lease.blocks()));
+        blocks.unwrap_or(0)
     }
 
     /// From now on threads get leases whether they wait for each other or not, as far as blocks may be leased: for tests.

@@ -31,7 +31,7 @@ impl State {
     pub(super) fn collect_rooms(&mut self, but: usize) {
         let leases = self.leases.clone();
         for (_, slot) in leases.slots().enumerate().filter(|(at, _)| *at != but) {
-            self.stats.blocks.collect(&mut slot.lock().allowance);
+            slot.with(|lease| self.stats.blocks.collect(&mut lease.allowance));
         }
     }
 
@@ -52,7 +52,7 @@ impl State {
             .slots()
             .enumerate()
             .filter(|(at, _)| *at != number)
-            .any(|(_, slot)| self.gather_from(&mut slot.lock(), list, size))
+            .any(|(_, slot)| slot.with(|lease| self.gather_from(lease, list, size)))
     }
 
     /// The same from one lease: see [`Self::merge_from`].
@@ -75,9 +75,10 @@ impl State {
     pub(super) fn recall(&mut self) {
         let (leases, mut frees) = (self.leases.clone(), 0);
         for slot in leases.slots() {
-            let mut lease = slot.lock();
-            self.stats.blocks.collect(&mut lease.allowance);
-            frees += lease.end(|returned| self.bring_back(returned));
+            frees += slot.with(|lease| {
+                self.stats.blocks.collect(&mut lease.allowance);
+                lease.end(|returned| self.bring_back(returned))
+            });
         }
         self.tick += frees;
         (self.leasing, self.attention) = (false, false);

@@ -30,27 +30,28 @@ impl DeviceAllocator {
         if self.signals.see().is_crowded() {
             return self.allocate_leased(bytes, stream);
         }
-        let Some(mut guard) = self.state.try_lock_as_is().or_else(|| self.wait()) else {
+        let Some(taken) = self.state.try_lock_as_is().or_else(|| self.wait()) else {
             return self.allocate_leased(bytes, stream);
         };
-        let state = &mut *guard;
-        if let Some(addr) = state.bounce.take(bytes, stream) {
-            return Some(addr);
-        }
-        if state.attention
-            && (state.leasing
-                || state.planning.is_on() && bytes > SMALL_SIZE / 2
-                || !state.traffic.pass())
-        {
-            return None;
-        }
-        if state.bounce.block.is_some() {
-            state.end_bounce();
-        }
-        if state.marking {
-            return self.allocate_among_many(state, bytes, stream);
-        }
-        self.serve_cached::<false>(state, bytes, stream)
+        taken.with(|state| {
+            if let Some(addr) = state.bounce.take(bytes, stream) {
+                return Some(addr);
+            }
+            if state.attention
+                && (state.leasing
+                    || state.planning.is_on() && bytes > SMALL_SIZE / 2
+                    || !state.traffic.pass())
+            {
+                return None;
+            }
+            if state.bounce.block.is_some() {
+                state.end_bounce();
+            }
+            if state.marking {
+                return self.allocate_among_many(state, bytes, stream);
+            }
+            self.serve_cached::<false>(state, bytes, stream)
+        })
     }
 
     /// A block that is free now. `MANY`: blocks may be unread.

@@ -66,7 +66,7 @@ impl DeviceAllocator {
 
     /// Number of users of the pool.
     pub fn pool_use_count(&self, id: MempoolId) -> Result<u32> {
-        let state = self.state.lock();
+        let state = self.state.look();
         let pool = state
             .pools
             .find(id)
@@ -90,7 +90,7 @@ impl DeviceAllocator {
         id: MempoolId,
         expected: &HashSet<usize>,
     ) -> Result<bool> {
-        let state = self.state.lock();
+        let state = self.state.look();
         let pool = state
             .pools
             .find(id)
@@ -126,18 +126,18 @@ impl DeviceAllocator {
 
     /// Whether any thread is capturing on this device.
     pub fn is_capturing_anything(&self) -> bool {
-        self.state.lock().captures > 0
+        self.state.look().captures > 0
     }
 
     /// Whether the calling thread's stream is being captured.
     pub fn has_captures_underway(&self) -> bool {
-        self.in_capture(&self.state.lock())
+        self.in_capture(&self.state.look())
     }
 
     /// Reserved bytes by private pool.
     pub fn reserved_by_pool(&self) -> Vec<(MempoolId, crate::stats::PoolStat)> {
         self.state
-            .lock()
+            .look()
             .pools
             .reserved()
             .map(|(id, stat)| (id, *stat))
@@ -149,7 +149,7 @@ impl DeviceAllocator {
         id == MempoolId::DEFAULT
             || self
                 .state
-                .lock()
+                .look()
                 .pools
                 .find(id)
                 .is_some_and(PoolId::is_some)

@@ -45,12 +45,12 @@ impl DeviceAllocator {
 
     /// Bytes of pages that sleep.
     pub fn asleep_bytes(&self) -> usize {
-        self.state.lock().asleep_bytes()
+        self.state.look().asleep_bytes()
     }
 
     /// Whether the live block at `addr` lies in memory that sleeps, wakes up or is on its way to sleep.
     pub fn is_asleep_at(&self, addr: usize) -> bool {
-        let state = self.state.lock();
+        let state = self.state.look();
         let block = state.live.get(addr, &state.arena);
         let segment = block.and_then(|id| state.segments.get(state.arena[id].segment));
         segment.is_some_and(|segment| segment.pages.is_some() && state.is_asleep(segment.pool))

@@ -19,7 +19,7 @@ impl State {
 }
 
 impl DeviceAllocator {
-    /// Gives the block at `addr` back; false when it is not a live block of this device.
+    /// Gives the block at `addr` back; false when it is not a live block of this device, or that is poisoned.
     #[inline]
     pub fn deallocate(&self, addr: usize) -> bool {
         self.deallocate_plain(addr) || self.deallocate_with(addr, None)
@@ -27,7 +27,9 @@ impl DeviceAllocator {
 
     /// As [`Self::deallocate`], with the client's context.
     pub fn deallocate_with(&self, addr: usize, context: Option<Arc<Context>>) -> bool {
-        let mut guard = self.state.lock_keeping();
+        let Some(mut guard) = self.state.lock_keeping_if_sound() else {
+            return false;
+        };
         let state = &mut *guard;
         let Some((place, id)) = state.find_live(addr) else {
             return false;
@@ -77,7 +79,9 @@ impl DeviceAllocator {
     /// Notes that the block at `addr` is used on `stream` too; false when it is not a live block of
     /// this device.
     pub fn record_stream(&self, addr: usize, stream: StreamToken) -> bool {
-        let mut state = self.state.lock_keeping();
+        let Some(mut state) = self.state.lock_keeping_if_sound() else {
+            return false;
+        };
         let Some((_, id)) = state.find_live(addr) else {
             return false;
         };
@@ -97,7 +101,9 @@ impl DeviceAllocator {
     /// Takes back a `record_stream`: the client knows that the use has ended. False when `addr` is not
     /// a live block of this device.
     pub fn erase_stream(&self, addr: usize, stream: StreamToken) -> bool {
-        let mut state = self.state.lock();
+        let Some(mut state) = self.state.lock_if_sound() else {
+            return false;
+        };
         let Some(id) = state.live.get(addr, &state.arena) else {
             return false;
         };
@@ -109,7 +115,9 @@ impl DeviceAllocator {
     /// As [`Self::erase_stream`] for a block that may already have been freed: takes its outstanding
     /// event on `stream` out, so that it returns without waiting for it. False for a stale handle.
     pub fn erase_stream_of(&self, handle: BlockHandle, stream: StreamToken) -> bool {
-        let mut state = self.state.lock();
+        let Some(mut state) = self.state.lock_if_sound() else {
+            return false;
+        };
         let Some(id) = state.resolve(handle) else {
             return false;
         };

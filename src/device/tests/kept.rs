@@ -88,7 +88,10 @@ fn small_blocks_that_nobody_asks_for_make_room_for_large_ones() {
                 assert!(device.deallocate(block));
             }
         }
-        device.state.lock_as_is().quick.holds_large()
+        device
+            .state
+            .lock_or_unwind()
+            .with(|state| state.quick.holds_large())
     };
     assert!(use_large(1000));
     let large = [20, 24, 28].map(|mib| allocate(&device, mib * MIB - 4096));
@@ -103,7 +106,12 @@ fn small_blocks_that_nobody_asks_for_make_room_for_large_ones() {
     }
     // The next operation keeps the block freed last.
     assert!(device.deallocate(large[0]));
-    assert!(device.state.lock_as_is().quick.is_full());
+    assert!(
+        device
+            .state
+            .lock_or_unwind()
+            .with(|state| state.quick.is_full())
+    );
     assert!(device.deallocate(large[1]) && device.deallocate(large[2]));
     assert!(use_large(1000));
 }

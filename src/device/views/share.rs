@@ -18,7 +18,7 @@ impl DeviceAllocator {
     /// The pages under the live block at `addr`; `None` when there is no such block, it is part of a
     /// fixed segment, or it sleeps.
     pub fn pages_under(&self, addr: usize) -> Option<PageView> {
-        let state = self.state.lock();
+        let state = self.state.look();
         let id = state.live.get(addr, &state.arena)?;
         let block = &state.arena[id];
         // From when it begins to fall asleep the driver may have the handles back.

@@ -54,16 +54,10 @@ pub struct SegmentInfo {
 impl DeviceAllocator {
     /// Every segment (of one pool, unless `pool` is the default one), by address.
     pub fn snapshot(&self, pool: MempoolId) -> Vec<SegmentInfo> {
-        let mut state = self.state.lock();
-        let mut infos: Vec<SegmentInfo> = state
-            .segments
-            .iter()
-            .filter(|(_, segment)| {
-                pool == MempoolId::DEFAULT || state.pools.id_of(segment.pool) == pool
-            })
-            .flat_map(|(id, _)| state.describe_segment(id))
-            .collect();
-        infos.sort_unstable_by_key(|info| info.addr);
+        let Some(mut state) = self.state.lock_if_sound() else {
+            return self.state.look().describe(pool);
+        };
+        let infos = state.describe(pool);
         if state.history.active {
             let size = infos.iter().map(|info| info.active_size).sum();
             let stream = StreamKey(0);
@@ -83,6 +77,19 @@ impl DeviceAllocator {
 }
 
 impl State {
+    fn describe(&self, pool: MempoolId) -> Vec<SegmentInfo> {
+        let mut infos: Vec<SegmentInfo> = self
+            .segments
+            .iter()
+            .filter(|(_, segment)| {
+                pool == MempoolId::DEFAULT || self.pools.id_of(segment.pool) == pool
+            })
+            .flat_map(|(id, _)| self.describe_segment(id))
+            .collect();
+        infos.sort_unstable_by_key(|info| info.addr);
+        infos
+    }
+
     /// A fixed segment as one; a virtual one as one for each contiguous range of mapped memory with one stream.
     fn describe_segment(&self, id: SegmentId) -> Vec<SegmentInfo> {
         let mut infos: Vec<SegmentInfo> = Vec::new();
@@ -91,7 +98,10 @@ impl State {
         };
         let mut open = None;
         let mut next = segment.first;
-        while let Some(block_id) = next.some() {
+        // Where the device is poisoned, links may go round in circles.
+        let mut left = self.arena.len();
+        while let Some(block_id) = next.some().filter(|_| left > 0) {
+            left -= 1;
             let block = &self.arena[block_id];
             next = block.next;
             let mapped = !matches!(block.state, BlockState::Unmapped | BlockState::Busy);

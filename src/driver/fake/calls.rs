@@ -107,6 +107,10 @@ impl Driver for FakeDriver {
         self.event_record_for_streams(event, token)
     }
 
+    fn warn(&self, text: &str) {
+        self.inner.lock().warnings.push(text.to_owned());
+    }
+
     fn orders_streams(&self) -> bool {
         !self.inner.lock().waits_refused
     }

@@ -20,6 +20,11 @@ impl FakeDriver {
         self.inner.lock().calls.get(kind).copied().unwrap_or(0)
     }
 
+    /// What people were told of.
+    pub fn warnings(&self) -> Vec<String> {
+        self.inner.lock().warnings.clone()
+    }
+
     /// Number of calls of all kinds.
     pub fn total_calls(&self) -> u64 {
         self.inner.lock().total_calls

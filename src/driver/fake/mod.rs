@@ -86,6 +86,7 @@ struct Inner {
     unnamed: Vec<StreamKey>,
     meanwhile: Option<Meanwhile>,
     afterwards: Option<Meanwhile>,
+    warnings: Vec<String>,
     /// How long calls take.
     times: HashMap<&'static str, Duration>,
 }

@@ -18,7 +18,7 @@ pub enum Level {
     Debug = 10,
     /// The device is full, or the embedding program has an exception to throw.
     Info = 20,
-    /// A call failed.
+    /// A call failed, or the allocator panicked.
     Warning = 30,
 }
 
@@ -72,6 +72,13 @@ impl Log {
                 level,
                 format_args!("device {}: {what}: failed, error {}", device.0, error.code),
             ),
+        }
+    }
+
+    /// Something else went wrong.
+    pub fn warn(&self, text: &str) {
+        if self.wants(Level::Warning) {
+            self.say(Level::Warning, format_args!("{text}"));
         }
     }
 

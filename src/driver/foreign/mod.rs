@@ -215,6 +215,10 @@ impl Driver for ForeignDriver {
         complete.then_some(self)
     }
 
+    fn warn(&self, text: &str) {
+        self.log.warn(text);
+    }
+
     fn stack(&self) -> Option<String> {
         let function = self.table.stack?;
         let mut text = vec![0; MOST_STACK];

@@ -13,6 +13,7 @@ mod limits;
 mod meanwhile;
 mod page_sizes;
 mod planned;
+mod poisoned;
 mod pools;
 mod prefetch;
 mod quick;
