@@ -310,7 +310,7 @@ impl Allocator {
     }
 
     pub(super) fn set_use_on_oom(&self, device: i32, pool: MempoolId, on: bool) -> Outcome {
-        self.outcome(|| {
+        self.lenient(|| {
             self.registry
                 .device(device)?
                 .set_use_on_oom(pool.into(), on);

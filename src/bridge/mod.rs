@@ -36,7 +36,7 @@ pub mod ffi {
         /// The driver failed; `code` holds its error.
         DriverError = 6,
         NotSupported = 7,
-        /// A bug: a panic was caught at the boundary.
+        /// A bug: a panic was caught at the boundary, or has poisoned the device before.
         Internal = 8,
         /// A configuration string that the stock allocator refuses with `c10::ValueError`. For this
         /// and the next three, `code` is what torch_npu appends to the text: thousands of its

@@ -76,6 +76,7 @@ fn every_error_of_a_poisoned_device_is_that_of_the_first_panic() {
         assert!(allocator.deallocate(live[0]));
         assert!(allocator.record_stream(live[0], SIDE));
         assert_eq!(allocator.erase_stream(live[0], SIDE).status, Status::Ok);
+        assert_eq!(allocator.set_use_on_oom(0, POOL, false).status, Status::Ok);
         assert_eq!(allocator.release_pool(0, POOL).status, Status::Ok);
         assert_eq!(allocator.empty_pool(0, POOL, 0).status, Status::Ok);
     }

@@ -110,6 +110,7 @@ mod tests {
         let lock = crate::sync::take_unwound();
         assert!(device.blame(lock + 1, Some("a bug")).is_none() && !device.is_poisoned());
         assert!(device.blame(lock, Some("a bug")).is_some());
+        assert!(device.is_poisoned());
         assert_nothing_is_served(&device, live);
     }
 

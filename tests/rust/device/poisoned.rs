@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::*;
+use npualloc::lease::act_as;
 use npualloc::sync::Refused;
 
 fn unwinds<T>(call: impl FnOnce() -> T) -> bool {
@@ -102,4 +103,31 @@ fn a_thread_that_was_in_the_driver_meanwhile_is_refused_too() {
     assert!(is_refused(|| device.allocate(SIZE, S1)));
     assert!(device.is_poisoned());
     assert!(!device.deallocate(live));
+}
+
+#[test]
+fn threads_that_want_the_lock_meanwhile_are_refused() {
+    for crowded in [false, true] {
+        let (driver, device) = device("");
+        if crowded {
+            device.assume_crowd();
+        }
+        driver.meanwhile("malloc_physical", || panic!("a driver that panics"));
+        let device = &device;
+        std::thread::scope(|scope| {
+            let busy = |number: usize| {
+                act_as(number);
+                let stream = StreamKey(number);
+                let come_and_go = || loop {
+                    let addr = device.allocate(4096, stream).expect("fits");
+                    device.deallocate(addr);
+                };
+                unwinds(come_and_go)
+            };
+            let threads = [1, 2, 3].map(|number| scope.spawn(move || busy(number)));
+            assert!(unwinds(|| device.allocate(SIZE, S0)));
+            assert!(threads.map(|thread| thread.join().expect("no panic")) == [true; 3]);
+        });
+        assert!(device.is_poisoned());
+    }
 }
