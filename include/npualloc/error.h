@@ -76,7 +76,8 @@ class MemoryDamage : public Error {
   using Error::Error;
 };
 
-/// A bug of the allocator, caught at the boundary.
+/// A bug of the allocator, caught at the boundary, or one that has poisoned the device before: its
+/// text says so.
 class InternalError : public Error {
   using Error::Error;
 };
