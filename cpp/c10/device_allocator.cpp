@@ -94,6 +94,15 @@ void DeviceAllocator::recordStream(const c10::DataPtr& ptr, c10::Stream stream) 
   TORCH_CHECK(stream.device_type() == c10::DeviceType::PrivateUse1,
               "Expected a PrivateUse1 stream, got ", c10::DeviceTypeName(stream.device_type()));
   if (ptr.get() == nullptr || ptr.get_deleter() != &delete_block) return;
+  const auto number = hooks_.number(stream);
+  if (number.has_value()) {
+    const BlockView view = core_.core().describe_block(address(ptr));
+    // What is freed is used again behind the work of this stream anyway.
+    if (view.status == Status::Ok && view.stream == *number &&
+        view.device == stream.device_index()) {
+      return;
+    }
+  }
   if (!core_.core().record_stream(address(ptr), hooks_.token(stream))) {
     check(ffi::last_failure().status);
   }

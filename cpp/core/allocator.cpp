@@ -1,5 +1,8 @@
 #include "npualloc/allocator.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string>
 #include <type_traits>
 
 #include "rust/cxx.h"
@@ -19,12 +22,20 @@ void check(const Outcome& outcome) {
 
 std::uintptr_t address(const void* ptr) { return reinterpret_cast<std::uintptr_t>(ptr); }
 
-// Functions that every device has: the core calls them without asking whether they are there.
+struct Function {
+  bool is_there;
+  const char* name;
+};
+
+void require(const Function& function, const std::string& what) {
+  if (!function.is_there) {
+    throw InvalidArgument(Status::InvalidArgument, 0, what + function.name);
+  }
+}
+
 void check_table(const DriverTable& table) {
-  const struct {
-    bool is_there;
-    const char* name;
-  } needed[] = {
+  // Functions that every device has: the core calls them without asking whether they are there.
+  const Function needed[] = {
       {table.malloc != nullptr, "malloc"},
       {table.free != nullptr, "free"},
       {table.memory_info != nullptr, "memory_info"},
@@ -37,11 +48,20 @@ void check_table(const DriverTable& table) {
       {table.run_free_callbacks != nullptr, "run_free_callbacks"},
       {table.release_external_caches != nullptr, "release_external_caches"},
   };
-  for (const auto& function : needed) {
-    if (!function.is_there) {
-      throw InvalidArgument(Status::InvalidArgument, 0,
-                            std::string("the driver table has no ") + function.name);
-    }
+  for (const Function& function : needed) require(function, "the driver table has no ");
+  const Function virtual_memory[] = {
+      {table.reserve_address != nullptr, "reserve_address"},
+      {table.release_address != nullptr, "release_address"},
+      {table.malloc_physical != nullptr, "malloc_physical"},
+      {table.free_physical != nullptr, "free_physical"},
+      {table.map != nullptr, "map"},
+      {table.unmap != nullptr, "unmap"},
+  };
+  const auto is_there = [](const Function& function) { return function.is_there; };
+  if (std::none_of(std::begin(virtual_memory), std::end(virtual_memory), is_there)) return;
+  // With some of them memory would be used as if there were none, and nobody would know why.
+  for (const Function& function : virtual_memory) {
+    require(function, "the driver table has some functions of virtual memory, but no ");
   }
 }
 

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "device.h"
 
@@ -37,6 +38,9 @@ class AllocatorHooks final : public npualloc::c10_backend::Hooks {
   c10::DeviceIndex current_device() override { return 0; }
   std::uintptr_t current_stream(c10::DeviceIndex) override {
     return static_cast<std::uintptr_t>(toy::current_stream);
+  }
+  std::optional<std::uintptr_t> number(const c10::Stream& stream) override {
+    return static_cast<std::uintptr_t>(stream.id());
   }
   void copy(void* dest, const void* src, std::size_t count) override {
     std::memcpy(dest, src, count);

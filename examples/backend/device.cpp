@@ -30,7 +30,12 @@ int Device::malloc(void* self, int, std::size_t bytes, int, std::uintptr_t* addr
   Device& device = of(self);
   const std::lock_guard<std::mutex> lock(device.mutex_);
   if (!device.take(bytes)) return kMemoryExhausted;
-  *addr = number(std::aligned_alloc(512, (bytes + 511) / 512 * 512));
+  void* memory = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
+  if (memory == nullptr) {
+    device.used_ -= bytes;
+    return kMemoryExhausted;
+  }
+  *addr = number(memory);
   device.plain_[*addr] = bytes;
   return 0;
 }

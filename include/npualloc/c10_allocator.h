@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "npualloc/allocator.h"
@@ -26,6 +27,12 @@ class Hooks {
   /// The calling thread's stream on `device`, as a number. Memory freed on a stream is reused on
   /// it.
   virtual std::uintptr_t current_stream(c10::DeviceIndex device) = 0;
+  /// `stream` as `current_stream` would name it, or nothing where that can't be told. With it, a
+  /// use of memory by the stream that it was allocated for needs no event, as in torch's own
+  /// allocators; without it the memory waits for one.
+  virtual std::optional<std::uintptr_t> number(const c10::Stream& /*stream*/) {
+    return std::nullopt;
+  }
   /// How the driver table's event functions name `stream`.
   virtual StreamToken token(const c10::Stream& stream) {
     return {stream.id(), stream.device_index(), 0};

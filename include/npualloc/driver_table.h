@@ -28,7 +28,9 @@ struct DriverTable {
   /// Passed to every function.
   void* user;
 
-  /// Allocates device memory. `huge_1g` asks for 1 GB pages.
+  /// Allocates device memory. `huge_1g` asks for 1 GB pages. Blocks lie at multiples of 512 bytes
+  /// from its beginning: they are aligned as it is, up to 512. An address of 0 counts as no memory
+  /// left.
   int32_t (*malloc)(void* user, int32_t device, size_t bytes, int32_t huge_1g, uintptr_t* addr);
   /// Gives back what `malloc` gave.
   int32_t (*free)(void* user, int32_t device, uintptr_t addr);
@@ -61,8 +63,9 @@ struct DriverTable {
   /// Called without any allocator lock; may call back into the allocator.
   int32_t (*release_external_caches)(void* user, int32_t device);
 
-  /// Reserves a range of addresses. This function and the next five are for virtual memory: all
-  /// null where the runtime has none.
+  /// Reserves a range of addresses, where pages can be mapped from the beginning on. This function
+  /// and the next five are for virtual memory: all null where the runtime has none, never some of
+  /// them.
   int32_t (*reserve_address)(void* user, int32_t device, size_t bytes, uintptr_t* addr);
   /// Gives a range back; nothing is mapped in it.
   int32_t (*release_address)(void* user, int32_t device, uintptr_t addr);

@@ -50,6 +50,50 @@ TEST(DriverTableTest, MustHaveWhatEveryDeviceHas) {
   EXPECT_THROW(Allocator{table}, npualloc::InvalidArgument);
 }
 
+TEST(DriverTableTest, HasAllOfVirtualMemoryOrNone) {
+  FakeDevice device;
+  npualloc::DriverTable table = device.table();
+  table.reserve_address = [](void*, std::int32_t, std::size_t, std::uintptr_t*) { return 0; };
+  table.release_address = [](void*, std::int32_t, std::uintptr_t) { return 0; };
+  try {
+    const Allocator allocator(table);
+    FAIL() << "accepted";
+  } catch (const npualloc::InvalidArgument& error) {
+    EXPECT_STREQ(error.what(),
+                 "the driver table has some functions of virtual memory, but no malloc_physical");
+  }
+}
+
+TEST(DriverTableTest, TakesAnAddressOfZeroForAFullDevice) {
+  FakeDevice device;
+  npualloc::DriverTable table = device.table();
+  table.malloc = [](void*, std::int32_t, std::size_t, std::int32_t, std::uintptr_t* addr) {
+    *addr = 0;
+    return 0;
+  };
+  Allocator allocator(table);
+  allocator.init(1);
+  EXPECT_THROW(allocator.allocate(0, 1000), npualloc::OutOfMemory);
+  EXPECT_EQ(allocator.stats(0).allocation.aggregate.current, 0);
+  EXPECT_EQ(allocator.stats(0).reserved_bytes.aggregate.current, 0);
+}
+
+TEST_F(AllocatorTest, WorksAtAnyAddress) {
+  device.next = 0x100000000000 + 256 + 16;
+  std::vector<void*> held;
+  for (std::size_t size = 1; size < 4 * kMiB; size = size * 3 / 2 + 100) {
+    void* ptr = allocator.allocate(0, size);
+    EXPECT_EQ(allocator.describe(ptr).addr, address(ptr));
+    held.push_back(ptr);
+  }
+  EXPECT_NO_THROW(allocator.check_consistency());
+  for (std::size_t at = 0; at < held.size(); at += 2) allocator.deallocate(held[at]);
+  EXPECT_NO_THROW(allocator.check_consistency());
+  for (std::size_t at = 1; at < held.size(); at += 2) allocator.deallocate(held[at]);
+  allocator.empty_cache(0);
+  EXPECT_EQ(device.used, 0u);
+}
+
 TEST_F(AllocatorTest, PicksSegmentsBySize) {
   void* medium = allocator.allocate(0, 2 * kMiB);
   EXPECT_EQ(device.used, 20 * kMiB);

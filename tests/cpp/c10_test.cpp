@@ -22,6 +22,9 @@ class TestHooks : public npualloc::c10_backend::Hooks {
  public:
   c10::DeviceIndex current_device() override { return device; }
   std::uintptr_t current_stream(c10::DeviceIndex) override { return stream; }
+  std::optional<std::uintptr_t> number(const c10::Stream& of) override {
+    return static_cast<std::uintptr_t>(of.id());
+  }
   void copy(void* dest, const void* src, std::size_t count) override {
     copies.push_back({dest, src, count});
   }
@@ -36,8 +39,9 @@ class TestHooks : public npualloc::c10_backend::Hooks {
   std::vector<Copy> copies;
 };
 
-c10::Stream stream_of(c10::StreamId id, c10::DeviceType type = c10::DeviceType::PrivateUse1) {
-  return c10::Stream(c10::Stream::UNSAFE, c10::Device(type, 0), id);
+c10::Stream stream_of(c10::StreamId id, c10::DeviceType type = c10::DeviceType::PrivateUse1,
+                      c10::DeviceIndex device = 0) {
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(type, device), id);
 }
 
 // The text without the stack that c10 appends.
@@ -140,6 +144,28 @@ TEST_F(C10Test, HoldsMemoryForRecordedStreams) {
   }
   device.complete_all();
   EXPECT_EQ(allocator.allocate(1000).get(), first);
+}
+
+TEST_F(C10Test, NeedsNoEventForAUseOnTheOwnStream) {
+  hooks.stream = 9;
+  void* first = nullptr;
+  {
+    const c10::DataPtr ptr = allocator.allocate(1000);
+    first = ptr.get();
+    allocator.recordStream(ptr, stream_of(9));
+  }
+  EXPECT_TRUE(device.recorded.empty());
+  EXPECT_EQ(allocator.allocate(1000).get(), first);
+  {
+    const c10::DataPtr ptr = allocator.allocate(1000);
+    allocator.recordStream(ptr, stream_of(8));
+  }
+  EXPECT_EQ(device.recorded.size(), 1u) << "another stream of the device";
+  {
+    const c10::DataPtr ptr = allocator.allocate(1000);
+    allocator.recordStream(ptr, stream_of(9, c10::DeviceType::PrivateUse1, 1));
+  }
+  EXPECT_EQ(device.recorded.size(), 2u) << "the stream of that number, but of another device";
 }
 
 TEST_F(C10Test, IgnoresMemoryOfOthersInRecordStream) {

@@ -72,6 +72,8 @@ class FakeDevice {
   // Non-zero: every malloc fails with it.
   std::int32_t malloc_code = 0;
   std::map<std::uintptr_t, std::size_t> held;
+  // Where the next memory of device 0 begins.
+  std::uintptr_t next = 0x100000000000;
   std::uintptr_t last_event = 0;
   std::set<std::uintptr_t> pending;
   std::vector<npualloc::StreamToken> recorded;
@@ -84,8 +86,8 @@ class FakeDevice {
     if (bytes > capacity - used) return kOutOfMemory;
     ++mallocs;
     used += bytes;
-    *addr = next_ + (static_cast<std::uintptr_t>(device) << 44);
-    next_ += (bytes + 2 * kMiB - 1) / (2 * kMiB) * (2 * kMiB);
+    *addr = next + (static_cast<std::uintptr_t>(device) << 44);
+    next += (bytes + 2 * kMiB - 1) / (2 * kMiB) * (2 * kMiB);
     held[*addr] = bytes;
     return 0;
   }
@@ -98,8 +100,6 @@ class FakeDevice {
     held.erase(found);
     return 0;
   }
-
-  std::uintptr_t next_ = 0x100000000000;
 };
 
 }  // namespace npualloc_test

@@ -7,8 +7,8 @@ use log::Log;
 pub use table::DriverTable;
 
 use super::{
-    Contents, Driver, DriverError, DriverResult, EventHandle, MemoryInfo, PhysicalHandle,
-    StreamToken, UNSUPPORTED_CODE, VirtualMemory,
+    Contents, Driver, DriverError, DriverResult, EventHandle, MemoryInfo, OUT_OF_MEMORY_CODE,
+    PhysicalHandle, StreamToken, UNSUPPORTED_CODE, VirtualMemory,
 };
 use crate::ids::{DeviceId, MempoolId, StreamKey};
 
@@ -32,6 +32,16 @@ fn check(call: &'static str, code: i32) -> DriverResult<()> {
     } else {
         Err(DriverError { call, code })
     }
+}
+
+/// What a call that succeeded gave. No memory is at 0, which stands for no address everywhere else.
+fn placed(call: &'static str, done: DriverResult<()>, addr: usize) -> DriverResult<usize> {
+    done?;
+    let code = OUT_OF_MEMORY_CODE;
+    if addr == 0 {
+        return Err(DriverError { call, code });
+    }
+    Ok(addr)
 }
 
 impl ForeignDriver {
@@ -87,7 +97,7 @@ impl Driver for ForeignDriver {
         let done = call!(self.malloc(device.0 as i32, bytes, huge_1g.into(), &raw mut addr));
         let what = format_args!("malloc of {bytes} bytes at {addr:#x}");
         self.log.call(device, &done, what);
-        done.map(|()| addr)
+        placed("malloc", done, addr)
     }
 
     fn free(&self, device: DeviceId, addr: usize) -> DriverResult<()> {
@@ -197,8 +207,9 @@ impl Driver for ForeignDriver {
 
     fn pool_malloc(&self, device: DeviceId, pool: MempoolId, bytes: usize) -> DriverResult<usize> {
         let (device, mut addr) = (device.0 as i32, 0);
-        optional_call!(self.pool_malloc(device, pool.first, pool.second, bytes, &raw mut addr))?;
-        Ok(addr)
+        let done =
+            optional_call!(self.pool_malloc(device, pool.first, pool.second, bytes, &raw mut addr));
+        placed("pool_malloc", done, addr)
     }
 
     fn pool_free(&self, device: DeviceId, pool: MempoolId, addr: usize) -> DriverResult<()> {
@@ -250,7 +261,7 @@ impl VirtualMemory for ForeignDriver {
         let done = optional_call!(self.reserve_address(device.0 as i32, bytes, &raw mut addr));
         let what = format_args!("reservation of {bytes} bytes at {addr:#x}");
         self.log.call(device, &done, what);
-        done.map(|()| addr)
+        placed("reserve_address", done, addr)
     }
 
     fn release_address(&self, device: DeviceId, addr: usize) -> DriverResult<()> {
