@@ -11,10 +11,48 @@ namespace {
 
 std::atomic<DeviceAllocator*> the_instance{nullptr};
 
+// What torch's profiler (`profile_memory=True`) is told with each event.
+struct Totals {
+  explicit Totals(const ffi::Allocator& core, int device) {
+    DeviceStats stats;
+    check(core.device_stats(device, stats).status);
+    allocated = static_cast<std::size_t>(stats.allocated_bytes.aggregate.current);
+    reserved = static_cast<std::size_t>(stats.reserved_bytes.aggregate.current);
+  }
+  std::size_t allocated;
+  std::size_t reserved;
+};
+
+c10::Device device_of(int device) {
+  return {c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device)};
+}
+
+bool is_out_of_memory(Status status) {
+  return status == Status::OutOfMemory || status == Status::Rejected;
+}
+
+// `bytes` of the block at `ptr` came, or went where negative.
+void tell_profiler(const ffi::Allocator& core, void* ptr, std::int64_t bytes, int device) {
+  const Totals totals(core, device);
+  c10::reportMemoryUsageToProfiler(ptr, bytes, totals.allocated, totals.reserved,
+                                   device_of(device));
+}
+
+void delete_profiled(npualloc::Allocator& core, void* ptr) {
+  const BlockView block = core.core().describe_block(reinterpret_cast<std::uintptr_t>(ptr));
+  check(core.try_deallocate(ptr).status);
+  if (block.status != Status::Ok) return;
+  tell_profiler(core.core(), ptr, -static_cast<std::int64_t>(block.size), block.device);
+}
+
 void delete_block(void* ptr) {
   if (ptr == nullptr) return;
   DeviceAllocator* allocator = the_instance.load(std::memory_order_acquire);
   TORCH_INTERNAL_ASSERT(allocator != nullptr, "npualloc: freed after its allocator was destroyed");
+  if (C10_UNLIKELY(c10::memoryProfilingEnabled())) {
+    delete_profiled(allocator->core(), ptr);
+    return;
+  }
   check(allocator->core().try_deallocate(ptr).status);
 }
 
@@ -62,10 +100,24 @@ c10::DataPtr DeviceAllocator::allocate(std::size_t bytes) {
   void* ptr = nullptr;
   if (bytes != 0) {
     const AllocOutcome outcome = core_.try_allocate(device, bytes, hooks_.current_stream(device));
+    const bool profiled = c10::memoryProfilingEnabled();
+    if (C10_UNLIKELY(profiled && is_out_of_memory(outcome.status))) {
+      // Kept: the text of the failure is that of the thread's last call.
+      const rust::String text = ffi::take_error_message();
+      const Totals totals(core_.core(), device);
+      c10::reportOutOfMemoryToProfiler(static_cast<std::int64_t>(bytes), totals.allocated,
+                                       totals.reserved, device_of(device));
+      throw_c10(outcome.status, std::string(text));
+    }
     check(outcome.status);
     ptr = reinterpret_cast<void*>(outcome.addr);
+    if (C10_UNLIKELY(profiled)) {
+      const BlockView block = core_.core().describe_block(outcome.addr);
+      check(block.status);
+      tell_profiler(core_.core(), ptr, static_cast<std::int64_t>(block.size), device);
+    }
   }
-  return {ptr, ptr, &delete_block, c10::Device(c10::DeviceType::PrivateUse1, device)};
+  return {ptr, ptr, &delete_block, device_of(device)};
 }
 
 c10::DeleterFnPtr DeviceAllocator::raw_deleter() const { return &delete_block; }

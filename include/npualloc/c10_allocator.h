@@ -41,6 +41,8 @@ class Hooks {
   virtual void copy(void* dest, const void* src, std::size_t count) = 0;
 };
 
+/// What is allocated and freed shows in torch's profiler (`profile_memory=True`).
+///
 /// Errors: c10::OutOfMemoryError when memory runs out, c10::NotImplementedError for what is not
 /// there, c10::Error for everything else. A failed call changes nothing. All methods may be called
 /// from any thread.

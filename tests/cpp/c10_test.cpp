@@ -1,7 +1,9 @@
 // npualloc::c10_backend::DeviceAllocator with the libc10 of the installed torch.
 #include <c10/util/Exception.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <optional>
 
 #include "fake_device.h"
@@ -232,6 +234,54 @@ TEST_F(C10Test, TellsTheDevicesMemory) {
   const c10::DataPtr ptr = allocator.allocate(1000);
   EXPECT_EQ(allocator.getMemoryInfo(0), std::make_pair(62 * kMiB, 64 * kMiB));
   EXPECT_THROW(allocator.getMemoryInfo(2), c10::Error);
+}
+
+// What the profiler of torch is told.
+class Reports : public c10::MemoryReportingInfoBase {
+ public:
+  struct Report {
+    void* ptr;
+    std::int64_t bytes;
+    std::size_t allocated;
+    std::size_t reserved;
+    c10::Device device;
+    bool operator==(const Report&) const = default;
+  };
+  bool memoryProfilingEnabled() const override { return true; }
+  void reportMemoryUsage(void* ptr, std::int64_t bytes, std::size_t allocated, std::size_t reserved,
+                         c10::Device device) override {
+    usage.push_back({ptr, bytes, allocated, reserved, device});
+  }
+  void reportOutOfMemory(std::int64_t bytes, std::size_t allocated, std::size_t reserved,
+                         c10::Device device) override {
+    refused.push_back({nullptr, bytes, allocated, reserved, device});
+  }
+  std::vector<Report> usage;
+  std::vector<Report> refused;
+};
+
+TEST_F(C10Test, TellsTorchsProfiler) {
+  const c10::Device second(c10::DeviceType::PrivateUse1, 1);
+  const auto reports = std::make_shared<Reports>();
+  void* ptr = nullptr;
+  hooks.device = 1;
+  const c10::DataPtr before = allocator.allocate(3 * kMiB);
+  {
+    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, reports);
+    ptr = allocator.allocate(1000).get();
+    EXPECT_EQ(
+        text_of<c10::OutOfMemoryError>([&] { allocator.allocate(100 * kMiB); }).rfind("NPU out", 0),
+        0u);
+    allocator.allocate(0);
+  }
+  allocator.allocate(1000);
+  const std::size_t held = 3 * kMiB;
+  const std::vector<Reports::Report> usage = {{ptr, 1024, held + 1024, 22 * kMiB, second},
+                                              {ptr, -1024, held, 22 * kMiB, second}};
+  EXPECT_EQ(reports->usage, usage);
+  const std::vector<Reports::Report> refused = {
+      {nullptr, static_cast<std::int64_t>(100 * kMiB), held, 20 * kMiB, second}};
+  EXPECT_EQ(reports->refused, refused);
 }
 
 TEST_F(C10Test, ClonesThroughTheHooks) {
