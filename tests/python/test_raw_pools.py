@@ -2,8 +2,11 @@
 
 import pytest
 
-from environments import SLOW, SMALL, VIRTUAL
+from environments import FIXED, SLOW, SMALL, VIRTUAL
 from sizes import MIB, rounded
+
+#: Of a statistic.
+COLUMNS = ("allocated", "freed", "current", "peak")
 
 
 @pytest.mark.parametrize(
@@ -68,6 +71,25 @@ def test_a_checkpoint_brings_back_what_lived(run):
     assert value["stages"][2][:2] == [0, 5]
     assert value["stages"][3][:2] == [5, 3]
     assert all(value[n] for n in ("late has early", "live", "early", "live early"))
+
+
+def test_a_checkpoint_counts_what_lives_alone(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator allocates the free parts of segments too, and frees them")
+    value = run("raw_pools:restored_figures", env=FIXED).value
+    first, second = 3 * MIB + 1, 5 * MIB + 1
+    assert value["counts"] == [1, 2]
+    assert [value["stats"][f"allocation.all.{what}"] for what in COLUMNS] == [2, 1, 2, 2]
+    both = rounded(first) + rounded(second)
+    assert [value["stats"][f"allocated_bytes.all.{what}"] for what in COLUMNS] == [both, rounded(first), both, both]
+    both = first + second
+    assert [value["stats"][f"requested_bytes.all.{what}"] for what in COLUMNS] == [both, first, both, both]
+    assert value["history"] == [
+        ["free_requested", first], ["free_completed", first], ["alloc", first], ["alloc", second]
+    ]
+    assert sorted(value["blocks"]) == [
+        [0, "inactive"], [first, "active_allocated"], [second, "active_allocated"]
+    ]
 
 
 def test_wrong_states_of_pools_have_stocks_errors(run_both):

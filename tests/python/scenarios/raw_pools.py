@@ -232,6 +232,26 @@ def checkpoint():
     return {"stages": stages, **rows}
 
 
+def restored_figures():
+    """What a return to a checkpoint adds to the statistics, the history and the snapshot: of two blocks there, one was freed."""
+    probe = Probe()
+    probe.pool_begin(0, *MINE, 0)
+    kept, gone = probe.allocate(3 * MIB + 1), probe.allocate(5 * MIB + 1)
+    state = probe.checkpoint(0, *MINE)
+    probe.pool_end(0, *MINE)
+    probe.free(gone)
+    torch.npu.reset_accumulated_memory_stats()
+    torch.npu.reset_peak_memory_stats()
+    torch.npu.memory._record_memory_history(context=None)
+    freed, made = probe.restore(0, state)
+    snapshot = torch.npu.memory._snapshot()
+    names = [f"{name}.all.{what}" for name in ("allocation", "allocated_bytes", "requested_bytes")
+             for what in ("allocated", "freed", "current", "peak")]
+    blocks = [[b["requested_size"], b["state"]] for s in snapshot["segments"] for b in s["blocks"]]
+    return {"counts": [freed, len(made)], "stats": pick(stats(), *names), "blocks": blocks,
+            "history": [[e["action"], e["size"]] for e in snapshot["device_traces"][0]]}
+
+
 def wrong_checkpoints():
     """States of another allocator, another pool's, a pool that is gone."""
     probe = Probe()
