@@ -288,13 +288,16 @@ impl DeviceAllocator {
             return Ok(None);
         }
         let whole_pages = |size: usize| size - size % page_size;
+        // The driver has no code for addresses that are used up but that of memory (`halMemAddressReserve`, in svm/v2 and
+        // svm/v3). Where fixed segments do without them, it is a failure to map.
+        let asked = state.settings.virtual_segments(None).is_some();
         let mut size = whole_pages((info.total + info.total / 8).min(MAX_RESERVATION));
         let reserved = MutexGuard::unlocked(state, || {
             loop {
                 match driver.reserve_address(self.id, size.max(least)) {
                     Ok(addr) => return Ok(Some((addr, size.max(least), page_size))),
                     Err(_) if size > least => size = whole_pages(size / 2),
-                    Err(error) if error.is_out_of_memory() => return Ok(None),
+                    Err(error) if error.is_out_of_memory() && asked => return Ok(None),
                     Err(error) => return Err(error),
                 }
             }

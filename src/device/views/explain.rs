@@ -41,6 +41,8 @@ pub(super) struct Situation {
     pub stream: StreamKey,
     pub pool: MempoolId,
     pub virtual_memory: bool,
+    /// The driver had no addresses when it was asked last.
+    pub addresses_short: bool,
     pub limit: Option<usize>,
     /// Rounded size of the request.
     pub size: usize,
@@ -122,6 +124,7 @@ impl State {
             stream: request.stream,
             pool: self.pools.id_of(request.pool),
             virtual_memory: request.virtual_memory,
+            addresses_short: self.addresses_short,
             limit: self.limit,
             size: request.size,
             alloc_size,
@@ -217,6 +220,13 @@ impl Situation {
                 format_size(stuck),
             ));
         }
+        if self.virtual_memory && self.addresses_short {
+            advice.push(
+                "The driver has no addresses left for another range: use fewer streams and pools, or \
+                 PYTORCH_NPU_ALLOC_CONF=expandable_segments:False."
+                    .to_owned(),
+            );
+        }
         if waiting >= self.size {
             advice.push(format!(
                 "{} wait for work on other streams (record_stream): wait for those streams earlier.",
@@ -265,6 +275,7 @@ mod tests {
             stream: StreamKey(0),
             pool: MempoolId::DEFAULT,
             virtual_memory: false,
+            addresses_short: false,
             limit: None,
             size: 2 * GIB,
             alloc_size: 2 * GIB,

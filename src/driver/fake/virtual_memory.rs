@@ -4,8 +4,6 @@ use super::FakeDriver;
 use crate::driver::{DriverError, DriverResult, OUT_OF_MEMORY_CODE, PhysicalHandle, VirtualMemory};
 use crate::ids::DeviceId;
 
-/// What the runtime answers when its window of addresses is used up.
-const REFUSED_CODE: i32 = 507_899;
 /// What the runtime answers to arguments that make no sense.
 pub(super) const INVALID_CODE: i32 = 107_000;
 
@@ -22,9 +20,10 @@ impl VirtualMemory for FakeDriver {
         let slot = inner.devices.entry(device.0).or_default();
         let reserved: usize = slot.reserved.values().sum();
         if slot.window.is_some_and(|window| reserved + bytes > window) {
+            // As the runtime: a window of addresses that is used up is no code of its own.
             return Err(DriverError {
                 call: "reserve_address",
-                code: REFUSED_CODE,
+                code: OUT_OF_MEMORY_CODE,
             });
         }
         let addr = slot.take_addresses(device, bytes);

@@ -1,5 +1,7 @@
 //! Which kind of segments serves requests where `expandable_segments` is not given.
 
+use npualloc::error::AllocError;
+
 use super::*;
 
 /// A code that no runtime documents as "not enough memory".
@@ -111,6 +113,35 @@ fn a_driver_that_fails_later_is_left_for_fixed_segments() {
 }
 
 #[test]
+fn addresses_that_run_out_leave_fixed_segments() {
+    // A kind of segments that nobody asked for, with memory to spare: a stream without addresses is no reason to fail.
+    let driver = driver();
+    let device = probing("", &driver);
+    let first = device.allocate(8 * MIB, S0).expect("fits");
+    driver.limit_addresses(0, 0);
+    let second = device.allocate(64 * MIB, S1).expect("from a fixed segment");
+    assert_eq!(kinds(&device).iter().filter(|&&kind| !kind).count(), 1);
+    for addr in [first, second] {
+        assert!(device.deallocate(addr));
+    }
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
+    assert_eq!((driver.held(0), driver.held_virtual(0)), ((0, 0), (0, 0)));
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn addresses_that_run_out_are_told_of_where_virtual_segments_were_asked_for() {
+    let (driver, device) = device_with(GIB, "expandable_segments:True");
+    device.allocate(8 * MIB, S0).expect("fits");
+    driver.limit_addresses(0, 0);
+    let Err(AllocError::OutOfMemory(report)) = device.allocate(64 * MIB, S1) else {
+        panic!("served");
+    };
+    let text = report.message;
+    assert!(text.contains("no addresses left"), "{text}");
+}
+
+#[test]
 fn more_is_held_before_memory_moves_where_virtual_segments_were_not_asked_for() {
     let held = |config| {
         let driver = Arc::new(FakeDriver::new(64 * GIB));
@@ -156,7 +187,6 @@ fn settings_at_run_time_change_the_engine() {
 #[test]
 fn a_rung_left_out_is_not_climbed() {
     use npualloc::config::SkippedRungs;
-    use npualloc::error::AllocError;
     // What is idle is of the wrong size: only returning it makes room.
     let skipped = [
         "",
@@ -195,7 +225,6 @@ fn a_rung_left_out_is_not_climbed() {
 
 #[test]
 fn a_request_beyond_any_device_is_out_of_memory_and_changes_nothing() {
-    use npualloc::error::AllocError;
     let driver = driver();
     let device = probing("", &driver);
     device.allocate(MIB, S0).unwrap();

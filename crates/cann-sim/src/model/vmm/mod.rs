@@ -4,12 +4,14 @@
 //! Sources: the public API reference of `aclrtReserveMemAddress`,
 //! `aclrtMallocPhysical`, `aclrtMapMem`, `aclrtUnmapMem` (CANN runtime, chapter
 //! 11-04), the runtime's table from driver errors to codes (an invalid value is
-//! 107000, what else the driver refuses is 507899).
+//! 107000, what else the driver refuses is 507899), and the public driver where the
+//! reference is silent: `svm/v2` for 910B and 910_93, `svm/v3` for 950.
 
 use std::collections::BTreeMap;
 
 use ascend_rs_sys::{
-    ACL_ERROR_RT_DRV_INTERNAL_ERROR, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_PARAM_INVALID,
+    ACL_ERROR_RT_DRV_INTERNAL_ERROR, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+    ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_ERROR_RT_PARAM_INVALID,
 };
 
 mod parts;
@@ -82,7 +84,13 @@ impl Vmm {
         let addr = if expect == 0 {
             match self.window.take(taken, align) {
                 Some(addr) => addr,
-                None => return fail(REFUSED, "the window of virtual addresses is used up"),
+                // The driver tells it from memory that is used up by nothing (svm/v2 `ptr_to_errcode`, svm/v3 `mga.c`).
+                None => {
+                    return fail(
+                        ACL_ERROR_RT_MEMORY_ALLOCATION,
+                        "the window of virtual addresses is used up",
+                    );
+                }
             }
         } else {
             let wanted = if len > 1 << 30 {
@@ -225,7 +233,8 @@ impl Vmm {
         if len != physical.len {
             return fail(INVALID, "map: size is not the size of the handle");
         }
-        if !addr.is_multiple_of(physical.pages.size().min(PAGE)) {
+        // Pages of 1 GiB too: `devmm_mem_map_info_check` of svm/v2, `vmm_mmap_para_check` of svm/v3.
+        if !addr.is_multiple_of(physical.pages.size()) {
             return fail(INVALID, "map: address is not a multiple of the granularity");
         }
         if alias == Alias::Refuse && !physical.mapped.is_empty() {
@@ -241,7 +250,7 @@ impl Vmm {
             if bound != place {
                 return fail(INVALID, "map: the reservation is bound to another device");
             }
-            if bound_imported != imported {
+            if reservation.mappings > 0 && bound_imported != imported {
                 return fail(
                     INVALID,
                     "map: local and imported handles in one reservation",
@@ -292,10 +301,8 @@ impl Vmm {
         let mapping = self.mapping_at(addr)?;
         self.mappings.remove(&addr);
         if let Some((_, reservation)) = self.reservations.range_mut(..=addr).next_back() {
+            // Where its pages lie stays settled, as `devmm_ioctl_mem_unmap` of svm/v2 has it.
             reservation.mappings -= 1;
-            if reservation.mappings == 0 {
-                reservation.bound = None;
-            }
         }
         if let Some(physical) = self.handles.get_mut(mapping.handle) {
             physical.mapped.retain(|&at| at != addr);

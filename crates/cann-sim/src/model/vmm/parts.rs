@@ -69,7 +69,8 @@ pub struct Reservation {
     pub(super) taken: u64,
     /// Number of mappings inside it.
     pub mappings: u32,
-    /// What all mappings have in common, set by the first: place and origin.
+    /// What all mappings have in common: the place, settled by the first until the range is released, and the origin
+    /// of those there are.
     pub(super) bound: Option<(Place, bool)>,
 }
 
