@@ -15,18 +15,21 @@ using acl::kSuccess;
 
 const Api& api_of(void* user) { return *static_cast<const Api*>(user); }
 
-// Makes `device` the thread's current one, and the previous one again at the end. A thread without
-// any device keeps `device`: AscendCL has no way back to "none".
+// Makes `device` the thread's current one, and the thread's context current again at the end: it
+// may be one of the program's own, which setting the device would not bring back. A thread without
+// any keeps `device`: so it is in the device's context with its next call, too. The runtime may
+// name a default device in a thread without a context.
 class DeviceScope {
  public:
   DeviceScope(const Api& api, std::int32_t device) : api_(api) {
-    const bool had_device = api.get_device(&previous_) == kSuccess;
-    if (had_device && previous_ == device) return;
+    std::int32_t current = -1;
+    const bool had_context = api.get_current_context(&previous_) == kSuccess;
+    if (had_context && api.get_device(&current) == kSuccess && current == device) return;
     code_ = api.set_device(device);
-    restore_ = had_device && code_ == kSuccess;
+    restore_ = had_context && code_ == kSuccess;
   }
   ~DeviceScope() {
-    if (restore_) api_.set_device(previous_);
+    if (restore_) api_.set_current_context(previous_);
   }
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
@@ -35,7 +38,7 @@ class DeviceScope {
 
  private:
   const Api& api_;
-  std::int32_t previous_ = -1;
+  acl::Context previous_ = nullptr;
   Code code_ = kSuccess;
   bool restore_ = false;
 };

@@ -189,4 +189,17 @@ TEST_F(AclDriverTest, LeavesTheCurrentDeviceAlone) {
   allocator->deallocate(ptr);
 }
 
+TEST_F(AclDriverTest, LeavesTheProgramsOwnContextCurrent) {
+  if (driver->device_count() < 2) GTEST_SKIP() << "needs two devices";
+  void* own = nullptr;
+  ASSERT_EQ(find<int (*)(void**, int)>("aclrtCreateContext")(&own, 0), 0);
+  void* ptr = allocator->allocate(1, 1000);
+  void* current = nullptr;
+  ASSERT_EQ(find<int (*)(void**)>("aclrtGetCurrentContext")(&current), 0);
+  EXPECT_EQ(current, own);
+  allocator->deallocate(ptr);
+  ASSERT_EQ(find<int (*)(int)>("aclrtSetDevice")(0), 0);
+  EXPECT_EQ(find<int (*)(void*)>("aclrtDestroyContext")(own), 0);
+}
+
 }  // namespace

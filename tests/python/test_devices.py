@@ -3,7 +3,7 @@
 import pytest
 
 from compare import same_error
-from environments import SLOW
+from environments import SLOW, VIRTUAL
 from sizes import MIB, rounded
 
 
@@ -44,6 +44,10 @@ def test_the_device_stays_when_anothers_memory_goes(run_both):
 def test_the_device_stays_when_anothers_stream_uses_what_is_freed(run_both):
     stock, subject = run_both("devices:device_stays_after_use", env=SLOW)
     assert subject.value == stock.value == [[[0, 0], "npu:0"]] * 3
+
+
+def test_a_thread_stays_in_its_own_context(run):
+    assert run("devices:context_stays", env=SLOW | VIRTUAL).value == [True]
 
 
 def test_a_fraction_holds_for_its_device(run_both):

@@ -107,7 +107,12 @@ CheckErrorScope::~CheckErrorScope() { check_error_enabled = previous_; }
 DeviceScope::DeviceScope(std::int32_t device) {
   NPU_CHECK_ERROR(c10_npu::GetDevice(&previous_));
   changed_ = previous_ != device;
-  if (changed_) NPU_CHECK_ERROR(c10_npu::SetDevice(index(device)));
+  // A thread that has no context yet is on device 0 for torch_npu. Its default device helps from
+  // CANN 8.3 on; before, a call would fail.
+  acl::Context context = nullptr;
+  if (changed_ || api().get_current_context(&context) != acl::kSuccess) {
+    NPU_CHECK_ERROR(c10_npu::SetDevice(index(device)));
+  }
 }
 
 DeviceScope::~DeviceScope() {
@@ -135,13 +140,14 @@ ContextScope::ContextScope(std::int32_t device) {
 
 void ContextScope::restore() noexcept {
   if (!changed_) return;
-  // Changing the context changes the device behind torch_npu's back; tell it. A failure here
-  // would come back at the thread's next call anyway.
-  (void)api().set_current_context(previous_);
+  // Changing the context changes the device behind torch_npu's back; tell it first, as that puts
+  // the device's own context in place of the thread's. A failure here would come back at the
+  // thread's next call anyway.
   try {
     (void)c10_npu::SetDevice(index(previous_device_));
   } catch (...) {
   }
+  (void)api().set_current_context(previous_);
 }
 
 }  // namespace npualloc::torch_npu_plugin

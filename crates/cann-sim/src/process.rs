@@ -33,6 +33,7 @@ struct Machine {
 
 thread_local! {
     static DEVICE: Cell<Option<u32>> = const { Cell::new(None) };
+    static CONTEXT: Cell<u32> = const { Cell::new(0) };
     static CAPTURE_MODE: Cell<u32> = const { Cell::new(0) };
     static LAST_ERROR: Cell<aclError> = const { Cell::new(ACL_SUCCESS) };
     static MESSAGE: Cell<&'static CStr> = const { Cell::new(c"") };
@@ -104,9 +105,22 @@ pub fn current_device() -> Option<u32> {
     DEVICE.get()
 }
 
-/// Makes a device (or none) the thread's current one.
+/// Makes a device (or none) the thread's current one, with the device's own context.
 pub fn set_current_device(device: Option<u32>) {
     DEVICE.set(device);
+    CONTEXT.set(0);
+}
+
+/// The thread's current context: its device, and a number that is 0 for the device's own. A default device
+/// is none before a call needs it.
+pub fn current_context() -> Option<(u32, u32)> {
+    Some((DEVICE.get()?, CONTEXT.get()))
+}
+
+/// Makes a context of a device the thread's current one.
+pub fn set_current_context(device: u32, number: u32) {
+    DEVICE.set(Some(device));
+    CONTEXT.set(number);
 }
 
 /// Device of threads that chose none, plus one; 0 if there is no such device.
@@ -121,19 +135,28 @@ pub fn set_default_device(device: Option<u32>) {
 /// The thread's current device, or the error of having none. A thread that
 /// chose none gets the default device, if there is one.
 pub fn device() -> Result<u32> {
-    if let Some(device) = DEVICE.get() {
-        return Ok(device);
+    let device = expected_device()?;
+    DEVICE.set(Some(device));
+    Ok(device)
+}
+
+/// The device that [`device`] would give, which does not become the thread's.
+pub fn expected_device() -> Result<u32> {
+    let device = DEVICE
+        .get()
+        .or_else(|| DEFAULT_DEVICE.load(Ordering::Acquire).checked_sub(1));
+    match device {
+        Some(device) => Ok(device),
+        None => no_device(),
     }
-    match DEFAULT_DEVICE.load(Ordering::Acquire).checked_sub(1) {
-        Some(device) => {
-            DEVICE.set(Some(device));
-            Ok(device)
-        }
-        None => fail(
-            ACL_ERROR_RT_CONTEXT_NULL,
-            "the thread has no current device",
-        ),
-    }
+}
+
+/// What a call fails with that needs a device and has none.
+pub fn no_device<T>() -> Result<T> {
+    fail(
+        ACL_ERROR_RT_CONTEXT_NULL,
+        "the thread has no current device",
+    )
 }
 
 /// A number of the calling thread's own: its `pthread_t`.

@@ -10,7 +10,10 @@ use ascend_rs_sys::*;
 use ascendcl::ffi::capture::{aclmdlRICaptureBegin, aclmdlRICaptureGetInfo};
 use ascendcl::ffi::control::cannSimLaunch;
 use ascendcl::ffi::copy::{aclrtMemcpyAsync, aclrtMemsetAsync};
-use ascendcl::ffi::device::aclrtSetDevice;
+use ascendcl::ffi::device::{
+    aclrtCreateContext, aclrtDestroyContext, aclrtGetCurrentContext, aclrtGetDevice,
+    aclrtSetCurrentContext, aclrtSetDevice,
+};
 use ascendcl::ffi::event::{
     aclrtCreateEvent, aclrtDestroyEvent, aclrtRecordEvent, aclrtResetEvent,
 };
@@ -151,4 +154,32 @@ fn a_thread_without_a_device_puts_nothing_on_a_stream() {
     .join()
     .unwrap();
     things.drop();
+}
+
+fn current_context() -> *mut c_void {
+    let mut context = null_mut();
+    assert_eq!(aclrtGetCurrentContext(&mut context), 0);
+    context
+}
+
+/// `ApiImpl::SetDevice` makes the device's own context current in place of the thread's,
+/// `ApiImpl::ContextSetCurrent` brings that one back.
+#[test]
+fn choosing_a_device_takes_a_context_of_the_program_s_away() {
+    assert_eq!(aclrtSetDevice(0), 0);
+    let first = current_context();
+    let mut own = null_mut();
+    assert_eq!(aclrtCreateContext(&mut own, 0), 0);
+    assert_eq!((current_context(), own != first), (own, true));
+    assert_eq!(aclrtSetDevice(1), 0);
+    assert_eq!(aclrtSetDevice(0), 0);
+    assert_eq!(current_context(), first);
+    assert_eq!(aclrtSetDevice(1), 0);
+    assert_eq!(aclrtSetCurrentContext(own), 0);
+    let mut device = -1;
+    assert_eq!((aclrtGetDevice(&mut device), device), (0, 0));
+    assert_eq!(current_context(), own);
+    assert_eq!(aclrtDestroyContext(own), 0);
+    assert_eq!(aclrtSetCurrentContext(own), ACL_ERROR_RT_CONTEXT_NULL);
+    assert_eq!(aclrtSetCurrentContext(first), 0);
 }

@@ -1,10 +1,12 @@
 //! A device that `aclInit` names for threads that choose none; in a program of its
-//! own, because a process has one `aclInit`. Source: reference, aclInit.
+//! own, because a process has one `aclInit`. Source: reference, aclInit; the runtime's
+//! `ApiImpl::GetDevice` and `ApiImpl::ContextGetCurrent`, which make nothing current.
 
 use std::ffi::CString;
 use std::ptr::null_mut;
 
-use ascendcl::ffi::device::aclrtGetPrimaryCtxState;
+use ascend_rs_sys::ACL_ERROR_RT_CONTEXT_NULL;
+use ascendcl::ffi::device::{aclrtGetCurrentContext, aclrtGetDevice, aclrtGetPrimaryCtxState};
 use ascendcl::ffi::memory::{aclrtFree, aclrtMalloc};
 use ascendcl::ffi::runtime::aclInit;
 
@@ -21,9 +23,14 @@ fn the_default_device_is_active_once_a_thread_uses_it() {
         assert_eq!(aclrtGetPrimaryCtxState(device, null_mut(), &mut active), 0);
         active
     };
+    let (mut device, mut context) = (9, null_mut());
+    assert_eq!((aclrtGetDevice(&mut device), device), (0, 1));
+    let code = aclrtGetCurrentContext(&mut context);
+    assert_eq!(code, ACL_ERROR_RT_CONTEXT_NULL);
     assert_eq!((active(0), active(1)), (0, 0));
     let mut memory = null_mut();
     assert_eq!(aclrtMalloc(&mut memory, 64, 0), 0);
     assert_eq!((active(0), active(1)), (0, 1));
+    assert_eq!(aclrtGetCurrentContext(&mut context), 0);
     assert_eq!(aclrtFree(memory), 0);
 }

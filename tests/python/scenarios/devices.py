@@ -1,6 +1,7 @@
 """More than one device."""
 
 import ctypes
+import threading
 
 import torch
 
@@ -104,6 +105,33 @@ def device_stays():
     torch.npu.empty_cache()
     rows.append(places())
     return {"places": rows, "here": str(allocate(1000).device), "reserved": torch.npu.memory_reserved(1)}
+
+
+def context_stays():
+    """A thread in a context of its own frees what a stream of another device uses: whether it is in its context then."""
+    runtime = ctypes.CDLL("libascendcl.so")
+    side = torch.npu.Stream(device=1)
+    tensors = []
+    for _ in range(40):
+        tensors.append(allocate(30 * MIB, "npu:1"))
+        with torch.npu.stream(side):
+            tensors[-1].fill_(1)
+        tensors[-1].record_stream(side)
+    found = []
+
+    def work():
+        own, current = ctypes.c_void_p(), ctypes.c_void_p()
+        assert runtime.aclrtCreateContext(ctypes.byref(own), 0) == 0
+        tensors.clear()
+        assert runtime.aclrtGetCurrentContext(ctypes.byref(current)) == 0
+        found.append(current.value == own.value)
+        assert runtime.aclrtSetDevice(0) == 0
+        assert runtime.aclrtDestroyContext(own) == 0
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    return found
 
 
 def device_stays_after_use():

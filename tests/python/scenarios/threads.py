@@ -12,6 +12,25 @@ import torch_npu
 MIB = 1 << 20
 
 
+def newcomer():
+    """A thread that has never chosen a device empties the cache. Returns what is left, or the error."""
+    torch.empty(30 * MIB, dtype=torch.uint8, device="npu")
+    torch.npu.synchronize()
+    found = []
+
+    def work():
+        try:
+            torch.npu.empty_cache()
+            found.append(torch.npu.memory_reserved())
+        except Exception as error:  # noqa: BLE001: whatever it is, the test must see it
+            found.append(f"{type(error).__name__}: {error}".splitlines()[0])
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    worker.join()
+    return found
+
+
 def everything_at_once(threads=6, steps=150):
     """Threads allocate, free what others allocated, record streams, empty caches, take snapshots, change
     settings and switch the recording of history. Returns what is left."""

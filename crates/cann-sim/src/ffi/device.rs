@@ -1,11 +1,13 @@
 //! Devices, contexts, peers.
 
+use std::collections::BTreeSet;
 use std::ffi::{c_char, c_uint, c_void};
 
 use ascend_rs_sys::{
     ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_CONTEXT_NULL, ACL_ERROR_RT_PARAM_INVALID, aclError,
     aclrtUtilizationInfo,
 };
+use parking_lot::Mutex;
 
 use super::{accept, enter_wait, put, required};
 use crate::model::config::visible_devices;
@@ -15,18 +17,25 @@ use crate::model::sim::Sim;
 use crate::model::table::Tag;
 use crate::process::{self, enter};
 
-/// The one context of a device, as a handle.
-fn context_of(device: u32) -> *mut c_void {
-    (((Tag::Context as u64) << 56) | u64::from(device + 1)) as *mut c_void
+/// Contexts that programs made and have not destroyed.
+static CONTEXTS: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+
+/// A context as a handle: its device's own (number 0) or one that a program made.
+fn handle_of((device, number): (u32, u32)) -> *mut c_void {
+    let number = u64::from(number) << 32;
+    (((Tag::Context as u64) << 56) | number | u64::from(device + 1)) as *mut c_void
 }
 
-fn device_of_context(sim: &Sim, context: *mut c_void) -> Result<u32> {
-    let bits = context as u64;
+/// Device and number of a context.
+fn context(sim: &Sim, handle: *mut c_void) -> Result<(u32, u32)> {
+    let bits = handle as u64;
     let device = (bits & 0xFFFF_FFFF).checked_sub(1).unwrap_or(u64::MAX);
-    if bits >> 56 != Tag::Context as u64 || device >= u64::from(sim.visible) {
+    let number = (bits >> 32) as u32 & 0xFF_FFFF;
+    let lives = number == 0 || CONTEXTS.lock().contains(&number);
+    if bits >> 56 != Tag::Context as u64 || device >= u64::from(sim.visible) || !lives {
         return fail(ACL_ERROR_RT_CONTEXT_NULL, "unknown context");
     }
-    Ok(device as u32)
+    Ok((device as u32, number))
 }
 
 /// `aclrtSetDevice`
@@ -45,7 +54,7 @@ pub extern "C" fn aclrtSetDevice(deviceId: i32) -> aclError {
 pub extern "C" fn aclrtGetDevice(deviceId: *mut i32) -> aclError {
     enter(CallKind::Other, 0, |_| {
         let out = required(deviceId)?;
-        put(out, process::device()? as i32);
+        put(out, process::expected_device()? as i32);
         Ok(())
     })
 }
@@ -109,42 +118,52 @@ pub extern "C" fn aclrtSynchronizeDeviceWithTimeout(timeout: i32) -> aclError {
     aclrtSynchronizeDevice()
 }
 
-/// `aclrtCreateContext`: a device has one context.
+/// `aclrtCreateContext`: one more context of a device, which becomes the thread's.
+/// What is done in it does not differ from what is done in the device's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtCreateContext(context: *mut *mut c_void, deviceId: i32) -> aclError {
     enter(CallKind::Other, 0, |sim| {
         let out = required(context)?;
         let device = sim.device_index(deviceId)?;
         sim.device(device).active = true;
-        process::set_current_device(Some(device));
-        put(out, context_of(device));
+        let mut contexts = CONTEXTS.lock();
+        let number = contexts.last().map_or(1, |last| last + 1);
+        contexts.insert(number);
+        process::set_current_context(device, number);
+        put(out, handle_of((device, number)));
         Ok(())
     })
 }
 
 /// `aclrtDestroyContext`
 #[unsafe(no_mangle)]
-pub extern "C" fn aclrtDestroyContext(context: *mut c_void) -> aclError {
+pub extern "C" fn aclrtDestroyContext(handle: *mut c_void) -> aclError {
     enter(CallKind::Other, 0, |sim| {
-        device_of_context(sim, context).map(drop)
+        let (_, number) = context(sim, handle)?;
+        CONTEXTS.lock().remove(&number);
+        Ok(())
     })
 }
 
 /// `aclrtSetCurrentContext`
 #[unsafe(no_mangle)]
-pub extern "C" fn aclrtSetCurrentContext(context: *mut c_void) -> aclError {
+pub extern "C" fn aclrtSetCurrentContext(handle: *mut c_void) -> aclError {
     enter(CallKind::SetDevice, 0, |sim| {
-        process::set_current_device(Some(device_of_context(sim, context)?));
+        let (device, number) = context(sim, handle)?;
+        process::set_current_context(device, number);
         Ok(())
     })
 }
 
-/// `aclrtGetCurrentContext`
+/// `aclrtGetCurrentContext`: no default device counts here.
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtGetCurrentContext(context: *mut *mut c_void) -> aclError {
     enter(CallKind::Other, 0, |_| {
         let out = required(context)?;
-        put(out, context_of(process::device()?));
+        match process::current_context() {
+            Some(context) => put(out, handle_of(context)),
+            None => return process::no_device(),
+        }
         Ok(())
     })
 }
