@@ -49,10 +49,10 @@ impl Observer for () {}
 /// What a replay showed. Bytes and nanoseconds.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Outcome {
-    /// The event at which memory ran out, if it did.
+    /// The event at which memory, or with virtual segments the addresses of a process, ran out, if they did.
     pub out_of_memory_at: Option<usize>,
-    /// The event at which the driver failed for another reason, if it did: it has no addresses left, say. With other
-    /// settings, or on another device, it may not.
+    /// The event at which the driver failed for another reason, if it did. With other settings, or on another device, it
+    /// may not.
     pub driver_failed_at: Option<usize>,
     /// The message of either failure.
     pub message: Option<String>,
