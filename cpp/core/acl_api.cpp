@@ -85,6 +85,8 @@ Api load(const std::string& library) {
   find.optional(api.free_physical, "aclrtFreePhysical");
   find.optional(api.map, "aclrtMapMem");
   find.optional(api.unmap, "aclrtUnmapMem");
+  find.optional(api.peek_at_last_error, "aclrtPeekAtLastError");
+  find.optional(api.get_last_error, "aclrtGetLastError");
   return api;
 }
 
@@ -102,14 +104,17 @@ Code malloc_device(const Api& api, std::size_t bytes, bool huge_1g, std::uintptr
                    void (*warn)(const char* text)) {
   void* ptr = nullptr;
   Code code = kSuccess;
+  const auto obtain = [&](MallocPolicy policy) {
+    return told_by_code(api, [&] { return api.malloc_align32(&ptr, bytes, policy); });
+  };
   if (huge_1g) {
-    code = api.malloc_align32(&ptr, bytes, MallocPolicy::Huge1GOnly);
+    code = obtain(MallocPolicy::Huge1GOnly);
     if (code != kSuccess && warn != nullptr) {
       warn(kNoPagesOf1G);
     }
   }
   if (!huge_1g || code != kSuccess) {
-    code = api.malloc_align32(&ptr, bytes, MallocPolicy::HugeFirst);
+    code = obtain(MallocPolicy::HugeFirst);
   }
   *addr = reinterpret_cast<std::uintptr_t>(ptr);
   return code;
@@ -121,11 +126,14 @@ Code malloc_physical(const Api& api, std::int32_t device, std::size_t bytes, boo
   properties.attribute = huge_1g ? MemoryAttribute::HbmHuge1G : MemoryAttribute::HbmHuge;
   properties.location = {static_cast<std::uint32_t>(device), kLocationDevice};
   MemoryHandle made = nullptr;
-  Code code = api.malloc_physical(&made, bytes, &properties, 0);
+  const auto obtain = [&] {
+    return told_by_code(api, [&] { return api.malloc_physical(&made, bytes, &properties, 0); });
+  };
+  Code code = obtain();
   if (huge_1g && code != kSuccess) {
     if (warn != nullptr) warn(kNoPagesOf1G);
     properties.attribute = MemoryAttribute::HbmHuge;
-    code = api.malloc_physical(&made, bytes, &properties, 0);
+    code = obtain();
   }
   *handle = reinterpret_cast<std::uintptr_t>(made);
   return code;

@@ -42,6 +42,7 @@ struct PhysicalProperties {
 };
 
 inline constexpr std::int32_t kDeviceToHost = 2;  // ACL_MEMCPY_DEVICE_TO_HOST
+inline constexpr std::int32_t kThreadLevel = 0;   // ACL_RT_THREAD_LEVEL
 
 struct Api {
   // Always present.
@@ -74,6 +75,8 @@ struct Api {
   Code (*map)(void* ptr, std::size_t bytes, std::size_t offset, MemoryHandle handle,
               std::uint64_t flags);
   Code (*unmap)(void* ptr);
+  Code (*peek_at_last_error)(std::int32_t level);
+  Code (*get_last_error)(std::int32_t level);
 
   bool has_contents() const noexcept { return memcpy && memset; }
   bool has_virtual_memory() const noexcept {
@@ -85,6 +88,21 @@ struct Api {
 // library stays loaded for the life of the process. Where LD_PRELOAD is set, functions of the
 // global scope come before the library's.
 Api load(const std::string& library);
+
+// What `call` returns, which the caller deals with. The runtime keeps the code of a call that
+// failed for the thread, and torch_npu takes that for the reason of whatever fails next: a failure
+// that is no error of the program's, as of a device that is full or maps a page only once, must not
+// stay there. One that was there before does.
+template <typename Call>
+Code told_by_code(const Api& api, Call call) {
+  const bool can = api.peek_at_last_error != nullptr && api.get_last_error != nullptr;
+  const bool clean = can && api.peek_at_last_error(kThreadLevel) == kSuccess;
+  const Code code = call();
+  if (clean && code != kSuccess && api.peek_at_last_error(kThreadLevel) == code) {
+    (void)api.get_last_error(kThreadLevel);
+  }
+  return code;
+}
 
 // The functions shared by every driver table over AscendCL; all act on the thread's current device.
 Code malloc_device(const Api& api, std::size_t bytes, bool huge_1g, std::uintptr_t* addr,

@@ -23,7 +23,8 @@ class DeviceScope {
  public:
   DeviceScope(const Api& api, std::int32_t device) : api_(api) {
     std::int32_t current = -1;
-    const bool had_context = api.get_current_context(&previous_) == kSuccess;
+    const bool had_context =
+        acl::told_by_code(api, [&] { return api.get_current_context(&previous_); }) == kSuccess;
     if (had_context && api.get_device(&current) == kSuccess && current == device) return;
     code_ = api.set_device(device);
     restore_ = had_context && code_ == kSuccess;
@@ -134,7 +135,8 @@ std::int32_t reserve_address_fn(void* user, std::int32_t device, std::size_t byt
   return on_device(user, device, [&](const Api& api) {
     void* ptr = nullptr;
     // Flag 1: huge pages.
-    const Code code = api.reserve_address(&ptr, bytes, 0, nullptr, 1);
+    const Code code =
+        acl::told_by_code(api, [&] { return api.reserve_address(&ptr, bytes, 0, nullptr, 1); });
     *addr = reinterpret_cast<std::uintptr_t>(ptr);
     return code;
   });
@@ -160,7 +162,8 @@ std::int32_t free_physical_fn(void* user, std::int32_t device, std::uintptr_t ha
 std::int32_t map_fn(void* user, std::int32_t device, std::uintptr_t addr, std::size_t bytes,
                     std::uintptr_t handle) {
   return on_device(user, device, [&](const Api& api) {
-    return api.map(pointer(addr), bytes, 0, pointer(handle), 0);
+    return acl::told_by_code(api,
+                             [&] { return api.map(pointer(addr), bytes, 0, pointer(handle), 0); });
   });
 }
 

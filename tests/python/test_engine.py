@@ -59,6 +59,14 @@ def test_nothing_is_said_of_what_the_driver_can_not_do(run, env):
     assert not told
 
 
+@pytest.mark.parametrize("engine", [FIXED, PROBE], ids=["fixed", "virtual"])
+@pytest.mark.parametrize("alias", ["allow", "refuse"])
+def test_what_the_driver_refused_is_not_left_as_the_threads_error(run, engine, alias):
+    # torch_npu would tell it as the reason of an operator's failure.
+    env = engine | {"CANN_SIM_ALIAS": alias, "CANN_SIM_CAPACITY": str(1024 * MIB)}
+    assert run("engine:last_error", env=env).value == 0
+
+
 def test_a_function_that_the_runtime_lacks_is_named(run):
     env = VIRTUAL | {"CANN_SIM_FAULTS": "aclrtUnmapMem:from=1,code=207000"}
     outcome = run("engine:kinds", env=env, provokes="nothing is unmapped")

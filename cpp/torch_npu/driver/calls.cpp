@@ -33,6 +33,12 @@ bool is_thrown_once(const std::exception_ptr& thrown) noexcept {
   }
 }
 
+// Whether the thread has a context, and which.
+bool has_context(acl::Context* context) {
+  return acl::told_by_code(api(), [&] { return api().get_current_context(context); }) ==
+         acl::kSuccess;
+}
+
 // The primary context of a device.
 acl::Context primary_context(std::int32_t device) {
   constexpr std::size_t kMaxDevices = 64;
@@ -110,7 +116,7 @@ DeviceScope::DeviceScope(std::int32_t device) {
   // A thread that has no context yet is on device 0 for torch_npu. Its default device helps from
   // CANN 8.3 on; before, a call would fail.
   acl::Context context = nullptr;
-  if (changed_ || api().get_current_context(&context) != acl::kSuccess) {
+  if (changed_ || !has_context(&context)) {
     NPU_CHECK_ERROR(c10_npu::SetDevice(index(device)));
   }
 }
@@ -124,7 +130,7 @@ DeviceScope::~DeviceScope() {
 }
 
 ContextScope::ContextScope(std::int32_t device) {
-  had_context_ = api().get_current_context(&previous_) == acl::kSuccess;
+  had_context_ = has_context(&previous_);
   NPU_CHECK_ERROR(c10_npu::GetDevice(&previous_device_));
   const acl::Context wanted = primary_context(device);
   if (had_context_ && wanted == previous_) return;

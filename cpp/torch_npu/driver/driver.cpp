@@ -27,6 +27,7 @@ static_assert(acl::kEventSync == ACL_EVENT_SYNC);
 static_assert(acl::kEventCaptureStreamProgress == ACL_EVENT_CAPTURE_STREAM_PROGRESS);
 static_assert(acl::kMemoryExhausted == ACL_ERROR_RT_MEMORY_ALLOCATION);
 static_assert(acl::kContextNull == ACL_ERROR_RT_CONTEXT_NULL);
+static_assert(acl::kThreadLevel == ACL_RT_THREAD_LEVEL);
 static_assert(acl::kLocationDevice == ACL_MEM_LOCATION_TYPE_DEVICE);
 static_assert(sizeof(acl::PhysicalProperties) == sizeof(aclrtPhysicalMemProp));
 static_assert(offsetof(acl::PhysicalProperties, location) ==

@@ -51,7 +51,8 @@ std::int32_t reserve_address_fn(void*, std::int32_t device, std::size_t bytes,
     const DeviceScope scope(device);
     stream_names().note_current(index(device));
     void* ptr = nullptr;
-    const acl::Code code = api().reserve_address(&ptr, bytes, 0, nullptr, 1);
+    const acl::Code code =
+        acl::told_by_code(api(), [&] { return api().reserve_address(&ptr, bytes, 0, nullptr, 1); });
     if (code != acl::kSuccess) return code;
     try {
       hccl_mirror().reserved(device, reinterpret_cast<std::uintptr_t>(ptr), bytes);
@@ -98,7 +99,8 @@ std::int32_t map_fn(void*, std::int32_t device, std::uintptr_t addr, std::size_t
     const DeviceScope scope(device);
     // The core finds out at the start that one address is all there is.
     if (is_zero_copy_wanted() && hccl_mirror().is_mapped(device, handle)) return acl::kUnsupported;
-    const acl::Code code = api().map(pointer(addr), bytes, 0, pointer(handle), 0);
+    const acl::Code code = acl::told_by_code(
+        api(), [&] { return api().map(pointer(addr), bytes, 0, pointer(handle), 0); });
     if (code != acl::kSuccess) return code;
     try {
       hccl_mirror().mapped(device, addr, bytes, handle);

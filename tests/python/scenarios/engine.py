@@ -36,6 +36,14 @@ def counted():
             "actions": sorted({entry["action"] for entry in traces})}
 
 
+def last_error():
+    """What the runtime keeps as the thread's last error once memory was had on a device that is nearly full."""
+    held = [allocate(100 * MIB) for _ in range(9)]
+    del held[6], held[4], held[2]
+    held.append(allocate(250 * MIB))
+    return ctypes.CDLL("libascendcl.so").aclrtPeekAtLastError(0)
+
+
 def grown(plugin):
     """Pages obtained ahead while memory grows, and what is left after it is gone."""
     ladder = ctypes.CDLL(plugin).npualloc_ladder
