@@ -18,7 +18,7 @@ use crate::plan::{Cycle, Period, Place, Timetable};
 const WORTH_NOTING: u64 = 8;
 /// A plan is made once this part of what it takes to move has moved without it, in periods in a row: programs that train run
 /// for many more, those whose shapes change for few.
-const PAYBACK: u64 = 8;
+const PAYBACK: u64 = 16;
 /// Of what is held this part must come and go in a period: what goes on within a step is none.
 const WHOLE: usize = 4;
 /// Of a period of so many requests, which is no loop within a step, half as much is enough.

@@ -38,8 +38,8 @@ fn state() -> State {
 fn a_plan_is_worth_having_where_much_moves_that_comes_and_goes() {
     let state = state();
     let worth = |period: Period| state.plan(&period, 2 * MIB).is_some();
-    assert!(worth(period(4, 64 * MIB, 2 * MIB)));
-    assert!(!worth(period(3, 64 * MIB, 2 * MIB)), "an eighth moves");
+    assert!(worth(period(2, 64 * MIB, 2 * MIB)));
+    assert!(!worth(period(1, 64 * MIB, 2 * MIB)), "a sixteenth moves");
     assert!(!worth(period(4, 64 * MIB, 3 * MIB)), "it keeps some");
     assert!(worth(period(4, 32 * MIB, 0)));
     assert!(!worth(period(4, 31 * MIB, 0)), "there is a larger one");
