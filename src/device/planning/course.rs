@@ -18,10 +18,10 @@ use crate::plan::{Cycle, Period, Place, Timetable};
 const WORTH_NOTING: u64 = 8;
 /// A plan is made once this part of what it takes to move has moved without it, in periods in a row: programs that train run
 /// for many more, those whose shapes change for few.
-const PAYBACK: u64 = 16;
+const PAYBACK: usize = 8;
 /// Of what is held this part must come and go in a period: what goes on within a step is none.
 const WHOLE: usize = 4;
-/// Of a period of so many requests, which is no loop within a step, half as much is enough.
+/// Of a period of so many requests, which is no loop within a step, half as much of either is enough.
 const LONG: usize = 512;
 /// Of what comes and goes this part stays at the most: a loop over layers that keeps what it makes is no period.
 const MOST_CHANGE: usize = 32;
@@ -232,11 +232,11 @@ impl State {
 
     /// The plan for a period, if it is worth having.
     pub(super) fn plan(&self, period: &Period, page_size: usize) -> Option<Timetable> {
-        let pays = period.moved * page_size as u64 * PAYBACK >= period.bytes as u64;
-        let long = period.tenancies.len() >= LONG;
-        let part = if long { 2 * WHOLE } else { WHOLE };
-        let whole =
-            period.bytes >= self.reserved() / part && period.change <= period.bytes / MOST_CHANGE;
+        let part = 1 + usize::from(period.tenancies.len() >= LONG);
+        let moved = period.moved as usize * page_size;
+        let pays = moved >= period.bytes / (PAYBACK * part);
+        let whole = period.bytes >= self.reserved() / (WHOLE * part)
+            && period.change <= period.bytes / MOST_CHANGE;
         let worth = pays && whole || self.planning.eager;
         let table =
             worth.then(|| Timetable::new(period, &[], self.settings.base_addr_aligned_size))?;

@@ -38,18 +38,20 @@ fn state() -> State {
 fn a_plan_is_worth_having_where_much_moves_that_comes_and_goes() {
     let state = state();
     let worth = |period: Period| state.plan(&period, 2 * MIB).is_some();
-    assert!(worth(period(2, 64 * MIB, 2 * MIB)));
-    assert!(!worth(period(1, 64 * MIB, 2 * MIB)), "a sixteenth moves");
+    assert!(worth(period(4, 64 * MIB, 2 * MIB)));
+    assert!(!worth(period(3, 64 * MIB, 2 * MIB)), "an eighth moves");
     assert!(!worth(period(4, 64 * MIB, 3 * MIB)), "it keeps some");
     assert!(worth(period(4, 32 * MIB, 0)));
     assert!(!worth(period(4, 31 * MIB, 0)), "there is a larger one");
-    let long = |requests: usize, bytes| {
-        let one = period(4, bytes, 0);
+    let long = |requests: usize, moved, bytes| {
+        let one = period(moved, bytes, 0);
         let tenancies = one.tenancies.repeat(requests);
         worth(Period { tenancies, ..one })
     };
-    assert!(long(512, 16 * MIB));
-    assert!(!long(512, 15 * MIB) && !long(511, 16 * MIB));
+    assert!(long(512, 4, 16 * MIB));
+    assert!(!long(512, 4, 15 * MIB) && !long(511, 4, 16 * MIB));
+    assert!(long(512, 2, 64 * MIB));
+    assert!(!long(512, 1, 64 * MIB) && !long(511, 2, 64 * MIB));
 }
 
 #[test]
