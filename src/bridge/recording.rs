@@ -1,5 +1,10 @@
 //! A recording as C++ holds it.
 
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::allocator::Allocator;
 use super::ffi::{MempoolId as PoolId, RecordedRequest};
 use crate::device::DeviceAllocator;
@@ -7,7 +12,12 @@ use crate::ids::MempoolId;
 use crate::record::{self, RecordError};
 
 /// See the bridge's declarations.
-pub struct Recorder(record::Recorder);
+pub struct Recorder {
+    recorder: record::Recorder,
+    path: PathBuf,
+    /// A call panicked (a bug): the recorder may be half changed, and records nothing more.
+    broken: AtomicBool,
+}
 
 fn capacity(allocator: &Allocator, device: i32) -> u64 {
     let device = allocator.registry.device(device);
@@ -33,7 +43,7 @@ pub(super) fn start_recording(
             Ok(())
         });
     }
-    Ok(Box::new(Recorder(recorder)))
+    Ok(Box::new(Recorder::new(recorder, path)))
 }
 
 fn add_live_blocks(recorder: &record::Recorder, allocator: &Allocator, device: &DeviceAllocator) {
@@ -57,6 +67,25 @@ fn add_live_blocks(recorder: &record::Recorder, allocator: &Allocator, device: &
 }
 
 impl Recorder {
+    fn new(recorder: record::Recorder, path: PathBuf) -> Self {
+        Self {
+            recorder,
+            path,
+            broken: AtomicBool::new(false),
+        }
+    }
+
+    /// Runs `call`, unless one panicked before; a panic ends here. Rust's own message of it is on standard error.
+    fn note<T: Default>(&self, call: impl FnOnce(&record::Recorder) -> T) -> T {
+        if self.broken.load(Ordering::Relaxed) {
+            return T::default();
+        }
+        catch_unwind(AssertUnwindSafe(|| call(&self.recorder))).unwrap_or_else(|_| {
+            self.broken.store(true, Ordering::Relaxed);
+            T::default()
+        })
+    }
+
     pub(super) fn allocated(&self, allocator: &Allocator, addr: usize, request: &RecordedRequest) {
         let capacity = || capacity(allocator, request.device);
         let request = record::Request {
@@ -66,54 +95,90 @@ impl Recorder {
             pool: (request.pool.first, request.pool.second),
             stack: request.stack,
         };
-        if addr == 0 {
-            self.0.failed(&request, capacity);
-        } else {
-            self.0.allocated(addr, &request, capacity);
-        }
+        self.note(|recorder| {
+            if addr == 0 {
+                recorder.failed(&request, capacity);
+            } else {
+                recorder.allocated(addr, &request, capacity);
+            }
+        });
     }
 
     pub(super) fn add_stack(&self, frames: &str) -> u32 {
-        self.0.add_stack(frames)
+        self.note(|recorder| recorder.add_stack(frames))
     }
 
     pub(super) fn freed(&self, addr: usize) {
-        self.0.freed(addr);
+        self.note(|recorder| recorder.freed(addr));
     }
 
     pub(super) fn used(&self, addr: usize, stream: usize) {
-        self.0.used(addr, stream);
+        self.note(|recorder| recorder.used(addr, stream));
     }
 
     pub(super) fn stream_waited(&self, stream: usize) {
-        self.0.stream_waited(stream);
+        self.note(|recorder| recorder.stream_waited(stream));
     }
 
     pub(super) fn device_waited(&self, device: i32) {
-        self.0.device_waited(device);
+        self.note(|recorder| recorder.device_waited(device));
     }
 
     pub(super) fn event_recorded(&self, event: usize, stream: usize) {
-        self.0.event_recorded(event, stream);
+        self.note(|recorder| recorder.event_recorded(event, stream));
     }
 
     pub(super) fn event_waited(&self, event: usize) {
-        self.0.event_waited(event);
+        self.note(|recorder| recorder.event_waited(event));
     }
 
     pub(super) fn pool_released(&self, device: i32, pool: PoolId) {
-        self.0.pool_released(device, (pool.first, pool.second));
+        self.note(|recorder| recorder.pool_released(device, (pool.first, pool.second)));
     }
 
     pub(super) fn emptied(&self, device: i32) {
-        self.0.emptied(device);
+        self.note(|recorder| recorder.emptied(device));
     }
 
     pub(super) fn mark(&self, label: &str) -> bool {
-        self.0.mark(label)
+        self.note(|recorder| recorder.mark(label))
     }
 
     pub(super) fn finish(&self) -> Result<u64, RecordError> {
-        self.0.finish()
+        let finished = catch_unwind(AssertUnwindSafe(|| self.recorder.finish())).ok();
+        let finished = finished.filter(|_| !self.broken.load(Ordering::Relaxed));
+        finished.unwrap_or_else(|| {
+            Err(RecordError {
+                path: self.path.clone(),
+                source: io::Error::other("an internal error (a panic) ended the recording"),
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_the_recording_and_nothing_else() {
+        let path =
+            std::env::temp_dir().join(format!("npualloc-panic-{}.trace", std::process::id()));
+        let inner = record::Recorder::start(&path, 0, 1 << 30).expect("a file");
+        let recorder = Recorder::new(inner, path.clone());
+        assert!(recorder.mark("before"));
+        recorder.note(|_| -> () { panic!("a bug") });
+        assert!(!recorder.mark("after"));
+        recorder.freed(4096);
+        let failure = recorder.finish().expect_err("it is incomplete").to_string();
+        assert!(failure.contains("panic-") && failure.ends_with("ended the recording"));
+        let mut text = String::new();
+        let file = std::fs::File::open(&path).expect("it was written");
+        let mut file = flate2::read::MultiGzDecoder::new(file);
+        file.read_to_string(&mut text).expect("readable");
+        assert!(text.contains("before") && !text.contains("after"));
+        std::fs::remove_file(&path).expect("it is there");
     }
 }
