@@ -121,6 +121,8 @@ pub struct OomReport {
     pub reserved: usize,
     /// The driver's error code.
     pub code: i32,
+    /// The driver had memory, but no addresses left to map it at.
+    pub addresses_short: bool,
     /// The complete text.
     pub message: String,
 }

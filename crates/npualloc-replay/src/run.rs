@@ -20,6 +20,9 @@ use crate::trace::{Event, Trace};
 /// Added by torch_npu to each request, bytes.
 const PAD: usize = 32;
 
+/// The outcome's message where addresses run out before memory does.
+const NO_ADDRESSES: &str = "reserve_address failed: no addresses are left for another range";
+
 const WAITS: &[CallKind] = &[
     CallKind::SyncDevice,
     CallKind::SyncEvent,
@@ -151,6 +154,12 @@ impl<'trace> Run<'trace> {
                 if failed && self.fatal != Some(block) =>
             {
                 Ok(Continue(0))
+            }
+            // No capacity helps.
+            Err(AllocError::OutOfMemory(report)) if report.addresses_short => {
+                self.outcome.driver_failed_at = Some(at);
+                self.outcome.message = Some(NO_ADDRESSES.to_owned());
+                Ok(Break(()))
             }
             Err(AllocError::OutOfMemory(report) | AllocError::Rejected(report)) => {
                 self.outcome.out_of_memory_at = Some(at);

@@ -197,6 +197,9 @@ fn a_capture_begins_when_nothing_is_under_way() {
     device.allocate(2 * PAGE - 4096, S0).expect("fits");
     std::thread::scope(|scope| {
         let begun = scope.spawn(|| device.mark_capture_begin());
+        while !device.is_capturing_anything() {
+            std::thread::yield_now();
+        }
         std::thread::sleep(Duration::from_millis(20));
         assert!(!begun.is_finished(), "waits for the thread's call");
         go_on.send(()).expect("the thread waits");
@@ -233,8 +236,14 @@ fn nothing_is_under_way_once_a_pool_is_made_for_a_capture() {
     let go_on = hold_the_thread(&driver, || ());
     device.allocate(2 * PAGE - 4096, S0).expect("fits");
     std::thread::scope(|scope| {
-        let made = scope.spawn(|| device.create_or_incref_pool(POOL, false));
-        std::thread::sleep(Duration::from_millis(20));
+        let (begins, has_begun) = mpsc::channel();
+        let device = &device;
+        let made = scope.spawn(move || {
+            begins.send(()).expect("somebody waits");
+            device.create_or_incref_pool(POOL, false)
+        });
+        has_begun.recv().expect("the thread begins");
+        std::thread::sleep(Duration::from_millis(50));
         let waits = !made.is_finished();
         go_on.send(()).expect("the thread waits");
         made.join().expect("no panic").expect("new");
