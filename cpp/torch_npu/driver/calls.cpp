@@ -114,11 +114,13 @@ DeviceScope::DeviceScope(std::int32_t device) {
   NPU_CHECK_ERROR(c10_npu::GetDevice(&previous_));
   changed_ = previous_ != device;
   // A thread that has no context yet is on device 0 for torch_npu. Its default device helps from
-  // CANN 8.3 on; before, a call would fail.
+  // CANN 8.3 on; before, a call would fail. Who has one keeps it: that is asked once.
+  thread_local bool in_context = false;
   acl::Context context = nullptr;
-  if (changed_ || !has_context(&context)) {
+  if (changed_ || !(in_context || has_context(&context))) {
     NPU_CHECK_ERROR(c10_npu::SetDevice(index(device)));
   }
+  in_context = true;
 }
 
 DeviceScope::~DeviceScope() {
