@@ -199,6 +199,10 @@ impl Registry {
                 device.deallocate_with(addr, context.clone()).then_some(())
             }),
             Some(debug) => self.ask_owner(addr, |device| {
+                // It takes nothing back, and what it has may be in use after all: nothing is written there.
+                if device.is_poisoned() {
+                    return None;
+                }
                 device.describe_block(addr)?;
                 let held = debug.freeing(device, addr)?;
                 let freed = device.deallocate_with(addr, context.clone());

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::allocator::Allocator;
 use super::ffi::{DeviceStats, MempoolId, Status};
 use super::outcome::{last_failure, take_error_message};
-use crate::config::Settings;
-use crate::driver::StreamToken;
+use crate::config::{DebugOptions, Settings};
 use crate::driver::fake::FakeDriver;
+use crate::driver::{Driver, StreamToken};
+use crate::ids::DeviceId;
 use crate::registry::Registry;
 
 const MIB: usize = 1 << 20;
@@ -167,4 +168,24 @@ fn a_process_exits_with_a_poisoned_device() {
     poison(&driver, &allocator);
     allocator.begin_process_exit();
     assert!(live.into_iter().all(|addr| allocator.deallocate(addr)));
+}
+
+/// What is freed may be in use by somebody else, as the bookkeeping can't be relied on.
+#[test]
+fn the_debug_mode_leaves_the_memory_of_a_poisoned_device_alone() {
+    let driver = Arc::new(FakeDriver::backed(1 << 30));
+    let settings = Settings::parse("expandable_segments:False").expect("valid");
+    let options = DebugOptions::parse("poison,redzones,history").expect("valid");
+    let registry = Registry::with_debug(driver.clone(), settings, 32, options);
+    let allocator = Allocator::over(registry);
+    assert_eq!(allocator.init(1).status, Status::Ok);
+    let live = allocator.allocate(0, MIB, 0);
+    let (contents, mut bytes) = (driver.contents().expect("backed"), [0; 64]);
+    contents.fill(DeviceId(0), live, 64, 7).expect("works");
+    poison(&driver, &allocator);
+    for _ in 0..2 {
+        assert!(allocator.deallocate(live));
+    }
+    contents.read(DeviceId(0), live, &mut bytes).expect("works");
+    assert_eq!(bytes, [7; 64]);
 }
