@@ -57,13 +57,14 @@ fn every_error_of_a_poisoned_device_is_that_of_the_first_panic() {
         assert_eq!(allocator.allocate(0, bytes, 0), 0);
         assert_eq!(internal_error(), error);
     }
-    let calls: [&dyn Fn() -> Status; 6] = [
+    let calls: [&dyn Fn() -> Status; 7] = [
         &|| allocator.empty_cache(0, 0).status,
         &|| allocator.allocate_in(0, 100, 0, POOL, 0).status,
         &|| allocator.reset_peak_stats(0).status,
         &|| allocator.create_or_incref_pool(0, POOL, false).status,
         &|| allocator.mark_capture_begin(0).status,
         &|| allocator.sleep(0, POOL, true).status,
+        &|| allocator.clear_damaged(live[0]).status,
     ];
     for call in calls {
         assert_eq!(call(), Status::Internal);
@@ -107,6 +108,7 @@ fn other_devices_go_on() {
     for addr in [addr, live[1]] {
         assert!(allocator.record_stream(addr, SIDE));
         assert_eq!(allocator.erase_stream(addr, SIDE).status, Status::Ok);
+        assert_eq!(allocator.clear_damaged(addr).status, Status::Ok);
         assert!(allocator.deallocate(addr));
     }
     let settings = allocator.apply_any_settings("garbage_collection_threshold:0.5");
