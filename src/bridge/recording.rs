@@ -2,12 +2,12 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::allocator::Allocator;
 use super::ffi::{MempoolId as PoolId, RecordedRequest};
-use crate::device::DeviceAllocator;
+use crate::device::{DeviceAllocator, SegmentInfo};
 use crate::ids::MempoolId;
 use crate::record::{self, RecordError};
 
@@ -24,6 +24,13 @@ fn capacity(allocator: &Allocator, device: i32) -> u64 {
     device.map_or(0, |device| device.capacity() as u64)
 }
 
+fn broken(path: &Path) -> RecordError {
+    RecordError {
+        path: path.to_owned(),
+        source: io::Error::other("an internal error (a panic) ended the recording"),
+    }
+}
+
 /// What is alive already comes first. `device` below 0: the path is that of the device used first.
 pub(super) fn start_recording(
     allocator: &Allocator,
@@ -31,24 +38,33 @@ pub(super) fn start_recording(
     path: &str,
 ) -> Result<Box<Recorder>, RecordError> {
     let path = record::expand(path, std::env::var("RANK").ok().as_deref());
-    let recorder = if device < 0 {
-        record::Recorder::open(&path)?
-    } else {
-        record::Recorder::start(&path, device, capacity(allocator, device))?
-    };
+    let opened = catch_unwind(AssertUnwindSafe(|| {
+        if device < 0 {
+            record::Recorder::open(&path)
+        } else {
+            record::Recorder::start(&path, device, capacity(allocator, device))
+        }
+    }));
+    let recorder = opened.unwrap_or_else(|_| Err(broken(&path)))?;
+    let recorder = Recorder::new(recorder, path);
     for device in allocator.registry.devices() {
         // What can't be read of a poisoned device is left out.
-        let _ = allocator.catch(|| {
-            add_live_blocks(&recorder, allocator, device);
-            Ok(())
+        let segments = allocator.catch(|| Ok(device.snapshot(MempoolId::DEFAULT)));
+        recorder.note(|recorder| {
+            add_live_blocks(recorder, allocator, device, &segments.unwrap_or_default());
         });
     }
-    Ok(Box::new(Recorder::new(recorder, path)))
+    Ok(Box::new(recorder))
 }
 
-fn add_live_blocks(recorder: &record::Recorder, allocator: &Allocator, device: &DeviceAllocator) {
+fn add_live_blocks(
+    recorder: &record::Recorder,
+    allocator: &Allocator,
+    device: &DeviceAllocator,
+    segments: &[SegmentInfo],
+) {
     let id = device.id().0 as i32;
-    for segment in device.snapshot(MempoolId::DEFAULT) {
+    for segment in segments {
         let mut addr = segment.addr;
         for block in &segment.blocks {
             if block.allocated {
@@ -147,20 +163,41 @@ impl Recorder {
     pub(super) fn finish(&self) -> Result<u64, RecordError> {
         let finished = catch_unwind(AssertUnwindSafe(|| self.recorder.finish())).ok();
         let finished = finished.filter(|_| !self.broken.load(Ordering::Relaxed));
-        finished.unwrap_or_else(|| {
-            Err(RecordError {
-                path: self.path.clone(),
-                source: io::Error::other("an internal error (a panic) ended the recording"),
-            })
-        })
+        finished.unwrap_or_else(|| Err(broken(&self.path)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::sync::Arc;
 
     use super::*;
+    use crate::config::Settings;
+    use crate::driver::fake::FakeDriver;
+    use crate::registry::Registry;
+
+    /// The driver panics as it is asked for a device's capacity, be it when the file is made or under the recorder's lock.
+    #[test]
+    fn a_panic_as_a_recording_begins_ends_it_too() {
+        let driver = Arc::new(FakeDriver::new(1 << 30));
+        let settings = Settings::parse("").expect("valid");
+        let allocator = Allocator::over(Registry::new(driver.clone(), settings, 32));
+        assert!(allocator.registry.init(1).is_ok());
+        assert_ne!(allocator.allocate(0, 4096, 0), 0);
+        let path =
+            std::env::temp_dir().join(format!("npualloc-begin-{}.trace", std::process::id()));
+        let name = path.to_str().expect("plain");
+        for device in [0, -1] {
+            driver.meanwhile("memory_info", || panic!("a driver that panics"));
+            let begun = start_recording(&allocator, device, name);
+            let failure = begun.and_then(|recorder| recorder.finish());
+            let failure = failure.expect_err("it is incomplete").to_string();
+            assert!(failure.ends_with("ended the recording"), "{failure}");
+        }
+        assert_ne!(allocator.allocate(0, 4096, 0), 0);
+        std::fs::remove_file(&path).expect("it was written");
+    }
 
     #[test]
     fn a_panic_ends_the_recording_and_nothing_else() {
