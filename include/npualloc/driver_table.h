@@ -120,9 +120,10 @@ struct DriverTable {
   /// many bytes it wrote: at most `capacity`. Null: histories have no stacks.
   size_t (*stack)(void* user, uint8_t* into, size_t capacity);
   /// Whether a line of that level is wanted: 10 each driver call, 20 the device is full, 30 a call
-  /// failed. Called for each driver call that is not about events, with the device lock held at
-  /// times: must not block for long. Null here or for `log`: the environment variable NPUALLOC_LOG
-  /// (off, warning, info, debug) decides, and lines go to standard error.
+  /// failed, 40 a bug of the allocator. Called for each driver call that is not about events, with
+  /// the device lock held at times: must not block for long. Null here or for `log`: the
+  /// environment variable NPUALLOC_LOG (off, warning, info, debug) decides, and lines go to
+  /// standard error.
   int32_t (*log_wanted)(void* user, int32_t level);
   /// Writes a line, which has no newline at its end and is not null-terminated.
   void (*log)(void* user, int32_t level, const char* text, size_t length);

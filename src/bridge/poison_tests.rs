@@ -72,7 +72,7 @@ fn every_error_of_a_poisoned_device_is_that_of_the_first_panic() {
     }
     let broken = allocator.check_consistency().expect_err("poisoned");
     assert_eq!(broken.to_string(), error);
-    assert_eq!(driver.warnings(), [error]);
+    assert_eq!(driver.bugs(), [error]);
     // What destructors call.
     for _ in 0..2 {
         assert!(allocator.deallocate(live[0]));
@@ -96,7 +96,7 @@ fn every_error_of_a_poisoned_device_is_that_of_the_first_panic() {
     let mut stats = DeviceStats::default();
     assert_eq!(allocator.device_stats(0, &mut stats).status, Status::Ok);
     assert_eq!(stats.allocation.aggregate.current, 1);
-    assert_eq!(driver.warnings().len(), 1);
+    assert_eq!(driver.bugs().len(), 1);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_panic_in_a_free_does_not_end_the_program() {
     driver.submit(SIDE);
     driver.meanwhile("event_create", || panic!("a driver that panics"));
     assert!(allocator.deallocate(live[0]));
-    assert_eq!(driver.warnings().len(), 1);
+    assert_eq!(driver.bugs().len(), 1);
     assert_eq!(allocator.allocate(0, MIB, 0), 0);
     assert!(internal_error().contains("a driver that panics"));
 }
@@ -147,7 +147,7 @@ fn a_panic_while_somebody_looks_at_a_poisoned_device_is_the_same_error() {
     assert!(looks().is_err());
     assert_eq!(internal_error(), error);
     assert!(allocator.cache_info(0).total > 0);
-    assert_eq!(driver.warnings().len(), 1);
+    assert_eq!(driver.bugs().len(), 1);
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_panic_outside_of_any_lock_poisons_nothing() {
         "internal error: panic: a driver that panics"
     );
     assert_ne!(allocator.allocate(0, MIB, 0), 0);
-    assert_eq!(driver.warnings().len(), 0);
+    assert_eq!(driver.bugs().len(), 0);
 }
 
 #[test]

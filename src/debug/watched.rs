@@ -172,8 +172,8 @@ impl Driver for WatchedDriver {
         self.inner.stack()
     }
 
-    fn warn(&self, text: &str) {
-        self.inner.warn(text);
+    fn report_bug(&self, text: &str) {
+        self.inner.report_bug(text);
     }
 }
 

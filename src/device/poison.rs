@@ -25,7 +25,7 @@ impl DeviceAllocator {
         let first = text.is_some_and(|text| self.panic.set(text.to_owned()).is_ok());
         let error = self.poisoned();
         if first {
-            self.driver.warn(&error.to_string());
+            self.driver.report_bug(&error.to_string());
         }
         Some(error)
     }

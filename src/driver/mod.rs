@@ -142,8 +142,8 @@ pub trait Driver: Send + Sync {
     fn contents(&self) -> Option<&dyn Contents> {
         None
     }
-    /// Tells people of a bug, once.
-    fn warn(&self, _text: &str) {}
+    /// Tells people of a bug of the allocator.
+    fn report_bug(&self, _text: &str) {}
     /// The calling thread's stack as text, innermost first. Only the debug mode asks.
     fn stack(&self) -> Option<String> {
         None

@@ -55,8 +55,11 @@ std::int32_t release_external_caches_fn(void*, std::int32_t device) {
 void context_drop_fn(void*, std::uintptr_t context) { drop_handle(context); }
 
 // A call that failed is no warning: an exception tells of it, or the core does without, as where
-// the driver maps a page only once. The stock allocator says nothing then.
-int shown_level(std::int32_t level) { return std::min<int>(level, host::kLogInfo); }
+// the driver maps a page only once. The stock allocator says nothing then. A bug of the allocator
+// is shown.
+int shown_level(std::int32_t level) {
+  return level < host::kLogError ? std::min<int>(level, host::kLogInfo) : level;
+}
 
 // What cannot be logged is no failure of the call that it tells of.
 std::int32_t log_wanted_fn(void*, std::int32_t level) {

@@ -107,8 +107,8 @@ impl Driver for FakeDriver {
         self.event_record_for_streams(event, token)
     }
 
-    fn warn(&self, text: &str) {
-        self.inner.lock().warnings.push(text.to_owned());
+    fn report_bug(&self, text: &str) {
+        self.inner.lock().bugs.push(text.to_owned());
     }
 
     fn orders_streams(&self) -> bool {

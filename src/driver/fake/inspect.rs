@@ -20,9 +20,9 @@ impl FakeDriver {
         self.inner.lock().calls.get(kind).copied().unwrap_or(0)
     }
 
-    /// What people were told of.
-    pub fn warnings(&self) -> Vec<String> {
-        self.inner.lock().warnings.clone()
+    /// Those that people were told of.
+    pub fn bugs(&self) -> Vec<String> {
+        self.inner.lock().bugs.clone()
     }
 
     /// Number of calls of all kinds.

@@ -86,7 +86,7 @@ struct Inner {
     unnamed: Vec<StreamKey>,
     meanwhile: Option<Meanwhile>,
     afterwards: Option<Meanwhile>,
-    warnings: Vec<String>,
+    bugs: Vec<String>,
     /// How long calls take.
     times: HashMap<&'static str, Duration>,
 }

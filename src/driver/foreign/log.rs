@@ -18,8 +18,10 @@ pub enum Level {
     Debug = 10,
     /// The device is full, or the embedding program has an exception to throw.
     Info = 20,
-    /// A call failed, or the allocator panicked.
+    /// A call failed.
     Warning = 30,
+    /// The allocator panicked.
+    Error = 40,
 }
 
 /// Which levels the process's `NPUALLOC_LOG` asks for: those from this number on.
@@ -75,10 +77,10 @@ impl Log {
         }
     }
 
-    /// Something else went wrong.
-    pub fn warn(&self, text: &str) {
-        if self.wants(Level::Warning) {
-            self.say(Level::Warning, format_args!("{text}"));
+    /// The allocator has a bug.
+    pub fn bug(&self, text: &str) {
+        if self.wants(Level::Error) {
+            self.say(Level::Error, format_args!("{text}"));
         }
     }
 
@@ -127,7 +129,7 @@ mod tests {
     unsafe extern "C" fn wanted(user: *mut c_void, level: i32) -> i32 {
         // SAFETY: `user` is the vector of `log`.
         let lines = unsafe { &*user.cast::<Vec<String>>() };
-        i32::from(level >= 20 && lines.len() < 3)
+        i32::from(level >= 20 && lines.len() < 4)
     }
 
     unsafe extern "C" fn write(user: *mut c_void, level: i32, text: *const u8, length: usize) {
@@ -159,6 +161,7 @@ mod tests {
         log.call(device, &failure(207_001), format_args!("malloc of 2 bytes"));
         log.call(device, &failure(507_000), format_args!("malloc of 3 bytes"));
         log.call(device, &failure(-70_001), format_args!("malloc of 4 bytes"));
+        log.bug("device 1 is poisoned");
         log.call(device, &failure(507_000), format_args!("malloc of 5 bytes"));
         assert_eq!(
             lines,
@@ -166,6 +169,7 @@ mod tests {
                 "20 npualloc: device 1: malloc of 2 bytes: failed, error 207001",
                 "30 npualloc: device 1: malloc of 3 bytes: failed, error 507000",
                 "20 npualloc: device 1: malloc of 4 bytes: failed, error -70001",
+                "40 npualloc: device 1 is poisoned",
             ]
         );
     }

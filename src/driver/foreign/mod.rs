@@ -226,8 +226,8 @@ impl Driver for ForeignDriver {
         complete.then_some(self)
     }
 
-    fn warn(&self, text: &str) {
-        self.log.warn(text);
+    fn report_bug(&self, text: &str) {
+        self.log.bug(text);
     }
 
     fn stack(&self) -> Option<String> {
