@@ -16,6 +16,10 @@ const POOL: MempoolId = MempoolId {
     first: 1,
     second: 2,
 };
+const EVERYTHING: MempoolId = MempoolId {
+    first: 0,
+    second: 0,
+};
 const SIDE: StreamToken = StreamToken {
     id: 7,
     device: 0,
@@ -80,18 +84,16 @@ fn every_error_of_a_poisoned_device_is_that_of_the_first_panic() {
         assert_eq!(allocator.erase_stream(live[0], SIDE).status, Status::Ok);
         assert_eq!(allocator.set_use_on_oom(0, POOL, false).status, Status::Ok);
         assert_eq!(allocator.release_pool(0, POOL).status, Status::Ok);
-        assert_eq!(allocator.empty_pool(0, POOL, 0).status, Status::Ok);
+        for pool in [POOL, EVERYTHING] {
+            assert_eq!(allocator.empty_pool(0, pool, 0).status, Status::Ok);
+        }
     }
     // What only looks.
     let handle = allocator.describe_block(live[0]).handle;
     assert_eq!(allocator.describe_handle(handle).addr, live[0]);
     assert!(allocator.cache_info(0).total > 0);
     assert!(!allocator.snapshot(0, POOL).segments().iter().any(|_| true));
-    let everything = MempoolId {
-        first: 0,
-        second: 0,
-    };
-    assert_eq!(allocator.snapshot(0, everything).segments().len(), 1);
+    assert_eq!(allocator.snapshot(0, EVERYTHING).segments().len(), 1);
     assert!(!allocator.ladder(0).is_empty());
     let mut stats = DeviceStats::default();
     assert_eq!(allocator.device_stats(0, &mut stats).status, Status::Ok);

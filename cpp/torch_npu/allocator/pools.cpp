@@ -96,9 +96,10 @@ void NpuAllocator::releasePool(c10::DeviceIndex device, c10_npu::MempoolId_t mem
   if (recording::on() && core().pool_use_count(device, pool).value == 0) {
     recording::pool_released(device, pool);
   }
-  // Without a cache nobody would empty it later.
+  // Without a cache nobody would empty it later. As a pool's: destructors call this, where a
+  // poisoned device is no error.
   if (force_uncached() && !core().has_captures_underway(device)) {
-    check(core().empty_cache(device, contexts_.gather(stock::RecordContext::ALL)));
+    check(core().empty_pool(device, {0, 0}, contexts_.gather(stock::RecordContext::ALL)));
   }
 }
 
