@@ -32,11 +32,7 @@ impl Allocator {
         &self,
         call: impl FnOnce() -> Result<T>,
     ) -> std::result::Result<T, Outcome> {
-        match catch_unwind(AssertUnwindSafe(call)) {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(failure(error)),
-            Err(panic) => Err(failure(self.panicked(panic))),
-        }
+        self.catch(call).map_err(failure)
     }
 
     /// As [`Self::guard`], for calls that have an answer at once or leave it to another one.
@@ -74,17 +70,14 @@ impl Allocator {
     fn panicked(&self, panic: Box<dyn Any + Send>) -> AllocError {
         let text = (!panic.is::<Refused>()).then(|| panic_text(panic.as_ref()));
         let poisoned = self.registry.blame(take_unwound(), text.as_deref());
-        poisoned
-            .unwrap_or_else(|| AllocError::Internal(format!("panic: {}", text.unwrap_or_default())))
+        poisoned.unwrap_or_else(|| bug(&text.unwrap_or_default()))
     }
 }
 
 /// Runs `call`, which knows no device.
 pub(super) fn outcome(call: impl FnOnce() -> Result<()>) -> Outcome {
-    let done = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
-        let text = panic_text(panic.as_ref());
-        Err(AllocError::Internal(format!("panic: {text}")))
-    });
+    let done = catch_unwind(AssertUnwindSafe(call));
+    let done = done.unwrap_or_else(|panic| Err(bug(&panic_text(panic.as_ref()))));
     as_outcome(done.map_err(failure))
 }
 
@@ -100,6 +93,11 @@ const OK: Outcome = Outcome {
     status: Status::Ok,
     code: 0,
 };
+
+/// The error of a panic that left all devices as they were.
+fn bug(text: &str) -> AllocError {
+    AllocError::Internal(format!("panic: {text}"))
+}
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic

@@ -232,10 +232,10 @@ impl State {
 
     /// The plan for a period, if it is worth having.
     pub(super) fn plan(&self, period: &Period, page_size: usize) -> Option<Timetable> {
-        let part = 1 + usize::from(period.tenancies.len() >= LONG);
+        let halved = 1 + usize::from(period.tenancies.len() >= LONG);
         let moved = period.moved as usize * page_size;
-        let pays = moved >= period.bytes / (PAYBACK * part);
-        let whole = period.bytes >= self.reserved() / (WHOLE * part)
+        let pays = moved >= period.bytes / (PAYBACK * halved);
+        let whole = period.bytes >= self.reserved() / (WHOLE * halved)
             && period.change <= period.bytes / MOST_CHANGE;
         let worth = pays && whole || self.planning.eager;
         let table =

@@ -41,7 +41,7 @@ pub(super) struct Situation {
     pub stream: StreamKey,
     pub pool: MempoolId,
     pub virtual_memory: bool,
-    /// The driver had no addresses when it was asked last.
+    /// The driver has memory, but had no addresses when it was asked last.
     pub addresses_short: bool,
     pub limit: Option<usize>,
     /// Rounded size of the request.
@@ -124,7 +124,7 @@ impl State {
             stream: request.stream,
             pool: self.pools.id_of(request.pool),
             virtual_memory: request.virtual_memory,
-            addresses_short: self.addresses_short,
+            addresses_short: request.virtual_memory && self.addresses_short && !self.device_full,
             limit: self.limit,
             size: request.size,
             alloc_size,
@@ -220,7 +220,7 @@ impl Situation {
                 format_size(stuck),
             ));
         }
-        if self.virtual_memory && self.addresses_short {
+        if self.addresses_short {
             advice.push(
                 "The driver has no addresses left for another range: use fewer streams and pools, or \
                  PYTORCH_NPU_ALLOC_CONF=expandable_segments:False."

@@ -40,7 +40,6 @@ impl DeviceAllocator {
         let allocated = state.stats.blocks.current(Lane::AllocatedBytes) as usize;
         let active = state.stats.blocks.active_bytes() as usize;
         let reserved = state.reserved();
-        let addresses_short = request.virtual_memory && state.addresses_short && !state.device_full;
         drop(state);
         // The report is still worth having when the driver can't answer.
         let info = self
@@ -74,7 +73,7 @@ impl DeviceAllocator {
             allocated,
             reserved,
             code,
-            addresses_short,
+            addresses_short: situation.addresses_short,
             message,
         }
     }
