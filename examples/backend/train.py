@@ -6,6 +6,7 @@ Run again with PYTORCH_ALLOC_CONF=expandable_segments:False: the same with fixed
 """
 
 import sys
+import time
 import types
 
 import torch
@@ -62,3 +63,7 @@ del model, optimizer, features, target, loss
 torch.accelerator.empty_cache()
 print(f"{stat('allocated_bytes.all.current')} bytes allocated, {stat('reserved_bytes.all.current')} reserved")
 assert stat("reserved_bytes.all.current") == 0
+
+# After backward() a thread of torch's still drops the graph, for which it needs the interpreter. Python before 3.14 aborts
+# the process when it ends meanwhile, as can happen on a busy machine.
+time.sleep(0.5)
