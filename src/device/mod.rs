@@ -95,8 +95,8 @@ impl DeviceAllocator {
             id,
             driver,
             pad,
-            signals: state.signals.clone(),
-            leases: state.leases.clone(),
+            signals: state.threads.signals.clone(),
+            leases: state.threads.leases.clone(),
             state: Mutex::new(state),
             exclusive: BlockingMutex::new(()),
             trying: BlockingMutex::new(()),
@@ -106,7 +106,7 @@ impl DeviceAllocator {
         };
         let mut state = device.state.lock();
         device.settle_engine(&mut state);
-        state.share = (fraction < 1.0).then_some(fraction);
+        state.budget.share = (fraction < 1.0).then_some(fraction);
         drop(state);
         Ok(device)
     }
@@ -156,7 +156,7 @@ impl DeviceAllocator {
     pub fn memory_fraction(&self) -> Result<f64> {
         let mut state = self.state.lock();
         self.settle_limit(&mut state)?;
-        let Some(limit) = state.limit else {
+        let Some(limit) = state.budget.limit else {
             return Ok(1.0);
         };
         drop(state);
@@ -174,17 +174,17 @@ impl DeviceAllocator {
             None
         };
         let mut state = self.state.lock();
-        (state.limit, state.share) = (limit, None);
+        (state.budget.limit, state.budget.share) = (limit, None);
         Ok(())
     }
 
     /// Makes the limit of the share that the settings name. With the first request that needs memory: asking a device
     /// for its capacity may make the process a context there.
     fn settle_limit(&self, state: &mut MutexGuard<'_, State>) -> Result<()> {
-        if state.share.is_some() {
+        if state.budget.share.is_some() {
             let memory = MutexGuard::unlocked(state, || self.driver.memory_info(self.id))?;
-            if let Some(share) = state.share.take() {
-                state.limit = Some((share * memory.total as f64) as usize);
+            if let Some(share) = state.budget.share.take() {
+                state.budget.limit = Some((share * memory.total as f64) as usize);
             }
         }
         Ok(())

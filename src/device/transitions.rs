@@ -144,7 +144,7 @@ impl State {
 
     /// Takes the block's stream uses out.
     pub fn take_uses(&mut self, id: BlockId) -> Vec<Use> {
-        self.uses.take(&mut self.arena[id])
+        self.events.uses.take(&mut self.arena[id])
     }
 
     /// No stream uses the block any more: it merges with free neighbours and returns to its list.
@@ -188,8 +188,8 @@ impl State {
     /// A block that nobody uses merges with free neighbours and enters its list.
     #[inline]
     pub(super) fn return_to_list(&mut self, id: BlockId, list: ListId) {
-        if self.quick.has_steps() {
-            self.returns.note(self.arena[id].size);
+        if self.cache.quick.has_steps() {
+            self.cache.returns.note(self.arena[id].size);
         }
         let (merged, mut blocks, mut bytes) = self.merge_neighbours(id, list);
         let whole = &mut self.arena[merged];

@@ -229,22 +229,22 @@ impl State {
     /// Pending blocks wait for exactly their outstanding events; others wait for none.
     fn check_events(&self) -> Check {
         let mut waiting: HashMap<BlockId, u32> = HashMap::new();
-        let uses = self.pending.iter().map(|(_, pending)| pending.block);
-        let unfenced = self.unfenced.iter().map(|(id, _)| id);
-        let unfenced = unfenced.chain(&self.deferred).copied();
+        let uses = self.events.pending.iter().map(|(_, pending)| pending.block);
+        let unfenced = self.events.unfenced.iter().map(|(id, _)| id);
+        let unfenced = unfenced.chain(&self.events.deferred).copied();
         for id in uses.chain(unfenced) {
             *waiting.entry(id).or_default() += 1;
         }
         ensure!(
-            self.pending.iter().count() == self.pending.len(),
+            self.events.pending.iter().count() == self.events.pending.len(),
             "pending events miscounted"
         );
-        let uses: Vec<_> = self.pending.iter().collect();
+        let uses: Vec<_> = self.events.pending.iter().collect();
         for (at, (stream, this)) in uses.iter().enumerate() {
             let next = uses.get(at + 1);
             let shared = next.is_some_and(|next| next.0 == *stream && next.1.event == this.event);
             ensure!(
-                this.last != shared && !self.idle_events.contains(&this.event),
+                this.last != shared && !self.events.idle.contains(&this.event),
                 "event {:?} of block {:?} is given back too early, or never",
                 this.event,
                 this.block
@@ -267,18 +267,18 @@ impl State {
             );
             if block.uses != NO_USES {
                 ensure!(
-                    block.state == BlockState::Live || self.deferred.contains(&id),
+                    block.state == BlockState::Live || self.events.deferred.contains(&id),
                     "block {id:?} has uses but is not live"
                 );
                 with_uses += 1;
             }
         }
         ensure!(
-            missing == self.detached,
+            missing == self.events.detached,
             "{missing} events unaccounted for, {}",
-            self.detached
+            self.events.detached
         );
-        ensure!(with_uses == self.uses.len(), "stream uses leaked");
+        ensure!(with_uses == self.events.uses.len(), "stream uses leaked");
         Ok(())
     }
 

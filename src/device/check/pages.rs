@@ -14,7 +14,7 @@ impl State {
         let tables = || self.segments.iter().filter_map(|(_, s)| s.pages.as_ref());
         let backed =
             tables().flat_map(|pages| (0..pages.touched()).filter_map(|page| pages.handle(page)));
-        let idle = (self.pages.sizes()).flat_map(|size| self.pages.of_size(size));
+        let idle = (self.paging.pages.sizes()).flat_map(|size| self.paging.pages.of_size(size));
         for handle in backed.chain(idle.map(|(handle, _)| handle)) {
             *owners.entry(handle).or_default() += 1;
         }
@@ -22,28 +22,28 @@ impl State {
             return Err(format!("{handle:?} belongs to {count} pages"));
         }
         // While pages are put to sleep their handles have no numbers.
-        for pages in tables().filter(|_| !self.beds_change) {
+        for pages in tables().filter(|_| !self.sleep.changing) {
             let backed = (0..pages.touched()).filter_map(|page| {
                 let backed = pages.handle(page).zip(pages.number(page));
                 backed.or_else(|| pages.stale(page).map(|left| (left.handle, left.number)))
             });
             for (handle, number) in backed {
-                if self.numbers.get(handle) != Some(number) {
+                if self.paging.numbers.get(handle) != Some(number) {
                     return Err(format!("{handle:?} has another number than {number}"));
                 }
             }
         }
-        if !self.beds_change && !self.numbers.all_known() {
+        if !self.sleep.changing && !self.paging.numbers.all_known() {
             return Err("a page's number is lost".to_owned());
         }
-        if self.growing == 0 && self.numbers.count() > owners.len() {
+        if self.budget.growing == 0 && self.paging.numbers.count() > owners.len() {
             return Err("a handle that is gone has a number".to_owned());
         }
         let mut stale = 0;
         for left in tables().flat_map(|pages| pages.stale_pages()) {
             stale += 1;
             // A handle that a thread is about to map belongs to nobody for now.
-            if self.growing == 0 && !owners.contains_key(&left.1.handle) {
+            if self.budget.growing == 0 && !owners.contains_key(&left.1.handle) {
                 return Err(format!(
                     "a mapping leads to {:?}, which is gone",
                     left.1.handle
@@ -51,10 +51,10 @@ impl State {
             }
         }
         let counted = tables().map(|pages| pages.stale_count()).sum::<usize>();
-        if stale != self.stale || counted != self.stale {
+        if stale != self.paging.stale || counted != self.paging.stale {
             return Err(format!(
                 "{stale} mappings left behind, {counted} by tables, {} counted",
-                self.stale
+                self.paging.stale
             ));
         }
         Ok(())
@@ -72,7 +72,7 @@ impl State {
             if !pages.counts_agree() {
                 return Err(format!("the pages of segment {id:?} are miscounted"));
             }
-            if pages.asleep() > 0 && !self.is_asleep(segment.pool) {
+            if pages.asleep() > 0 && !self.sleep.has(segment.pool) {
                 return Err(format!(
                     "pages of segment {id:?} sleep in a pool that is awake"
                 ));
@@ -96,12 +96,12 @@ impl State {
                 return Err(format!("unmapped block {id:?} ends inside a page"));
             }
         }
-        let sizes = self.pages.sizes();
+        let sizes = self.paging.pages.sizes();
         let idle: usize = sizes
-            .map(|size| size * self.pages.of_size(size).count())
+            .map(|size| size * self.paging.pages.of_size(size).count())
             .sum();
-        if idle != self.pages.bytes() {
-            let counted = self.pages.bytes();
+        if idle != self.paging.pages.bytes() {
+            let counted = self.paging.pages.bytes();
             return Err(format!("{idle} bytes in idle handles, {counted} counted"));
         }
         Ok(())
@@ -111,8 +111,8 @@ impl State {
     pub(super) fn check_clock(&self) -> Result<(), String> {
         let tables = self.segments.iter().filter_map(|(_, s)| s.pages.as_ref());
         let left = tables.flat_map(|pages| pages.stale_pages().map(|(_, stale)| stale.tick));
-        let sizes = self.pages.sizes();
-        let idle = sizes.flat_map(|size| self.pages.of_size(size));
+        let sizes = self.paging.pages.sizes();
+        let idle = sizes.flat_map(|size| self.paging.pages.of_size(size));
         let used = idle.filter_map(|(_, used)| Some(used?.tick));
         let segments = self.segments.iter().map(|(_, segment)| segment.idle_since);
         let latest = left
@@ -179,8 +179,8 @@ mod tests {
         assert!(device.sleep(None).expect("works") > 0);
         device.check_consistency().expect("consistent");
         let mut state = device.state.lock();
-        assert!(state.is_asleep(PoolId::DEFAULT));
-        state.asleep.clear();
+        assert!(state.sleep.has(PoolId::DEFAULT));
+        state.sleep.pools.clear();
         drop(state);
         assert!(broken(&device).contains("awake"));
     }

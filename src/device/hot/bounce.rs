@@ -101,7 +101,7 @@ impl State {
         split: (i64, i64),
     ) {
         if !self.attention {
-            self.bounce = Bounce::begin(freed, addr, stream, requested, split);
+            self.cache.bounce = Bounce::begin(freed, addr, stream, requested, split);
         }
     }
 
@@ -109,7 +109,7 @@ impl State {
     #[cold]
     #[inline(never)]
     pub(super) fn end_bounce(&mut self) {
-        let bounce = std::mem::replace(&mut self.bounce, Bounce::NONE);
+        let bounce = std::mem::replace(&mut self.cache.bounce, Bounce::NONE);
         let id = bounce.block;
         let inside = bounce.in_bytes != 0;
         let times = bounce.frees - u32::from(inside);
@@ -127,7 +127,7 @@ impl State {
         if inside {
             self.arena.marks.clear(id);
             self.note_freed(id);
-            self.last_freed = LastFreed {
+            self.cache.last_freed = LastFreed {
                 block: id,
                 entry: bounce.entry,
             };

@@ -46,16 +46,16 @@ impl DeviceAllocator {
             return self.deallocate_leased(addr);
         };
         taken.with(|state| {
-            if state.bounce.put(addr) {
+            if state.cache.bounce.put(addr) {
                 return true;
             }
-            if state.bounce.block.is_some() {
+            if state.cache.bounce.block.is_some() {
                 state.end_bounce();
             }
-            if state.marking {
+            if state.cache.marking {
                 return self.deallocate_among_many(state, addr);
             }
-            if state.quick.is_on() {
+            if state.cache.quick.is_on() {
                 return state.free_noted(addr) || self.free_unnoted(state, addr);
             }
             self.free_plain::<false>(state, addr)
@@ -95,19 +95,19 @@ impl DeviceAllocator {
             return !self.is_exiting() && state.free_later(id, entry);
         }
         // Of blocks that are kept, which most are where any is, the neighbours don't matter.
-        if !state.quick.may_keep(block.size) {
+        if !state.cache.quick.may_keep(block.size) {
             let (prev, next) = (block.prev, block.next);
             state.arena.prefetch(prev);
             state.arena.prefetch(next);
         }
-        if state.last_freed.block.is_some() {
+        if state.cache.last_freed.block.is_some() {
             state.keep_last_freed();
         }
         if MANY {
             state.arena.marks.clear(id);
         }
         state.note_freed(id);
-        state.last_freed = LastFreed { block: id, entry };
+        state.cache.last_freed = LastFreed { block: id, entry };
         true
     }
 }
@@ -126,8 +126,8 @@ impl State {
     #[inline(always)]
     fn free_noted(&mut self, addr: usize) -> bool {
         debug_assert!(!self.watched);
-        let id = self.lookups.guess(addr);
-        if self.last_freed.block.is_some() {
+        let id = self.cache.lookups.guess(addr);
+        if self.cache.last_freed.block.is_some() {
             self.arena.prefetch(id);
             self.keep_last_freed();
         }
@@ -137,7 +137,7 @@ impl State {
             return false;
         }
         self.note_freed(id);
-        self.last_freed = LastFreed {
+        self.cache.last_freed = LastFreed {
             block: id,
             entry: Place::NONE,
         };
@@ -160,10 +160,10 @@ impl State {
     /// Gives a block back that other streams used, if its events may wait for those of other blocks.
     #[inline(never)]
     fn free_later(&mut self, id: BlockId, place: Place) -> bool {
-        if self.leasing || !self.may_defer(self.arena[id].size) {
+        if self.threads.leasing || !self.may_defer(self.arena[id].size) {
             return false;
         }
-        if self.last_freed.block.is_some() {
+        if self.cache.last_freed.block.is_some() {
             self.keep_last_freed();
         }
         self.take_entry(id, place);
@@ -176,7 +176,8 @@ impl State {
     /// Returns the block freed last to its list.
     #[inline]
     pub(super) fn finish_last_free(&mut self) {
-        let LastFreed { block, entry } = std::mem::replace(&mut self.last_freed, LastFreed::NONE);
+        let LastFreed { block, entry } =
+            std::mem::replace(&mut self.cache.last_freed, LastFreed::NONE);
         self.take_entry(block, entry);
         let list = self.arena[block].list;
         self.return_to_list(block, list);

@@ -8,7 +8,7 @@ impl Guarded for State {
     #[inline]
     fn entered(&mut self) {
         self.entered_keeping();
-        if !self.quick.is_empty() {
+        if !self.cache.quick.is_empty() {
             self.give_up_quick();
         }
     }
@@ -16,14 +16,14 @@ impl Guarded for State {
     #[inline]
     fn entered_keeping(&mut self) {
         self.finish_what_is_late();
-        if self.leasing {
+        if self.threads.leasing {
             self.recall();
         }
     }
 
     #[inline]
     fn seen(&mut self) {
-        self.traffic.seen();
+        self.events.traffic.seen();
     }
 
     #[inline]
@@ -31,9 +31,9 @@ impl Guarded for State {
         let always = self.history.recording
             || self.settings.max_split_size != usize::MAX
             || self.settings.base_addr_aligned_size.count_ones() > 1
-            || !self.asleep.is_empty();
+            || !self.sleep.pools.is_empty();
         if always {
-            self.traffic.ask_now();
+            self.events.traffic.ask_now();
         }
         let noting = self.planning.is_noting();
         self.watched = self.history.recording || noting;
@@ -44,7 +44,7 @@ impl Guarded for State {
 
     #[cold]
     fn poisoned(&mut self) {
-        self.leases.poison();
+        self.threads.leases.poison();
     }
 }
 
@@ -52,13 +52,13 @@ impl State {
     /// Finishes all that is late but what is kept and what is leased.
     #[inline]
     pub(super) fn finish_what_is_late(&mut self) {
-        if self.bounce.block.is_some() {
+        if self.cache.bounce.block.is_some() {
             self.end_bounce();
         }
-        if !self.unread.is_empty() {
+        if !self.cache.unread.is_empty() {
             self.read_unread();
         }
-        if self.last_freed.block.is_some() {
+        if self.cache.last_freed.block.is_some() {
             self.keep_last_freed();
         }
     }

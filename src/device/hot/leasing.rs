@@ -65,7 +65,7 @@ impl DeviceAllocator {
         };
         taken.with(|state| {
             state.finish_what_is_late();
-            if !state.leasing {
+            if !state.threads.leasing {
                 return self.free_plain::<true>(state, addr);
             }
             let (took, alone) = slot.with(|lease| {
@@ -73,7 +73,10 @@ impl DeviceAllocator {
                     state.bring_back(returned);
                 });
                 if took {
-                    (true, lease.has_ended() && state.crowd.is_alone(number))
+                    (
+                        true,
+                        lease.has_ended() && state.threads.crowd.is_alone(number),
+                    )
                 } else {
                     (state.free_into(lease, addr), false)
                 }
@@ -97,7 +100,7 @@ impl DeviceAllocator {
     /// From now on threads get leases whether they wait for each other or not, as far as blocks may be leased: for tests.
     #[doc(hidden)]
     pub fn assume_crowd(&self) {
-        self.state.lock().crowd.always = true;
+        self.state.lock().threads.crowd.always = true;
         self.signals.crowd(true);
     }
 }
@@ -107,21 +110,21 @@ impl State {
     #[cold]
     #[inline(never)]
     pub(super) fn note_wait(&mut self) -> bool {
-        if self.crowd.waited(self.tick) && self.may_lease() {
-            self.signals.crowd(true);
+        if self.threads.crowd.waited(self.tick) && self.may_lease() {
+            self.threads.signals.crowd(true);
         }
-        self.signals.see().is_crowded()
+        self.threads.signals.see().is_crowded()
     }
 
     /// Threads use the lock from now on.
     pub(super) fn end_crowd(&mut self) {
-        self.signals.crowd(self.crowd.always);
+        self.threads.signals.crowd(self.threads.crowd.always);
     }
 
     /// Whether blocks may be leased. Other than while they are, there is nothing to do then but to hand out and to take back.
     fn may_lease(&self) -> bool {
-        self.leasing
-            || self.quick.keeps_large()
+        self.threads.leasing
+            || self.cache.quick.keeps_large()
                 && !self.attention
                 && self.captures == 0
                 && !self.stats.blocks.has_waiting()
@@ -134,9 +137,9 @@ impl State {
             return;
         }
         // What is handed out stays below the peaks.
-        let steps = self.quick.has_steps() && self.affords_steps_up_to_peaks(1);
+        let steps = self.cache.quick.has_steps() && self.affords_steps_up_to_peaks(1);
         let larger = steps && self.affords_steps_up_to_peaks(2);
-        let virtual_memory = self.virtual_memory;
+        let virtual_memory = self.paging.virtual_memory;
         let mut list = |small| {
             self.lists
                 .of(PoolId::DEFAULT, stream, small, virtual_memory)
@@ -147,11 +150,11 @@ impl State {
             steps,
             larger,
             lists: [list(true), list(false)],
-            most: self.quick.most(),
+            most: self.cache.quick.most(),
         };
         lease.begin(terms);
         if lease.terms().is_some() {
-            (self.leasing, self.attention) = (true, true);
+            (self.threads.leasing, self.attention) = (true, true);
         }
         // The rest stays free for others, so that the lease is not full again at once.
         while !lease.is_half_full()
@@ -186,7 +189,7 @@ impl State {
         let mine = terms.stream == stream;
         let list = self
             .lists
-            .of(PoolId::DEFAULT, stream, small, self.virtual_memory);
+            .of(PoolId::DEFAULT, stream, small, self.paging.virtual_memory);
         let has_room = |state: &Self| {
             let blocks = &state.stats.blocks;
             blocks.has_all_room(small, counted as i64, bytes as i64)
@@ -247,7 +250,7 @@ impl State {
             if !lease.takes(size) {
                 return;
             }
-            let Some(id) = self.quick.take_spare(&self.arena, list, size) else {
+            let Some(id) = self.cache.quick.take_spare(&self.arena, list, size) else {
                 return;
             };
             if !self.lease_out(lease, id) {

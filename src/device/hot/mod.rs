@@ -2,13 +2,15 @@
 //! each other. No driver call, no heap allocation. Depends on `state`, `transitions`, `policy`, and on the search of `paging`
 //! for the best free block of virtual segments.
 
-pub(super) mod bounce;
-pub(super) mod crowd;
-pub(super) mod freeing;
+mod bounce;
+pub(super) mod cache;
+mod crowd;
+mod freeing;
 mod guarded;
 mod leasing;
 mod noted;
 mod quick;
 mod recall;
 mod serve;
-pub(super) mod unread;
+pub(super) mod threads;
+mod unread;

@@ -9,14 +9,14 @@ impl State {
     /// The block at `addr`, which is live or kept, and where its entry in the address map lies, if that was looked at.
     #[inline(always)]
     pub(super) fn find_noted(&mut self, addr: usize) -> Option<(Place, BlockId)> {
-        let id = self.lookups.guess(addr);
+        let id = self.cache.lookups.guess(addr);
         let block = &self.arena[id];
         // One that is not live would not be freed by whoever asks; the map may know another one at its address.
         if block.addr == addr && block.state == BlockState::Live {
             return Some((Place::NONE, id));
         }
         let found = self.live.find(addr, &self.arena)?;
-        self.lookups.set(addr, found.1);
+        self.cache.lookups.set(addr, found.1);
         Some(found)
     }
 

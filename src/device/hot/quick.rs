@@ -47,20 +47,21 @@ impl State {
     /// Whether more memory may be held than is needed, for the sake of host time: segments are virtual, and nobody asked
     /// for them.
     pub(in crate::device) fn may_keep(&self) -> bool {
-        self.virtual_memory && self.settings.expandable_segments == ExpandableSegments::Default
+        self.paging.virtual_memory
+            && self.settings.expandable_segments == ExpandableSegments::Default
     }
 
     /// Settles how much may be kept from now on.
     pub(super) fn settle_quick(&mut self, simple: bool) {
         let wanted = !self.settings.skipped_rungs.has(Rung::KeptBlocks);
-        let limits = if !simple || !wanted || !self.virtual_memory || !self.is_ample() {
+        let limits = if !simple || !wanted || !self.paging.virtual_memory || !self.is_ample() {
             Limits::default()
         } else if self.may_keep() {
             self.limits_at_will()
         } else {
             self.limits_where_asked()
         };
-        self.quick.limit(limits);
+        self.cache.quick.limit(limits);
     }
 
     fn limits_at_will(&self) -> Limits {
@@ -90,7 +91,7 @@ impl State {
     /// sizes would have too much beyond what counts.
     #[inline]
     pub(super) fn size_to_cut(&mut self, counted: usize, size: usize) -> usize {
-        if size == counted || self.returns.expects(size) && self.settle_steps() {
+        if size == counted || self.cache.returns.expects(size) && self.settle_steps() {
             size
         } else {
             counted
@@ -101,7 +102,7 @@ impl State {
     /// that it fits.
     #[inline(always)]
     pub(super) fn note_beyond(&mut self, units: u16) {
-        if self.quick.spend(units) {
+        if self.cache.quick.spend(units) {
             self.end_or_settle_steps();
         }
     }
@@ -116,7 +117,7 @@ impl State {
     #[inline]
     fn settle_steps(&mut self) -> bool {
         let left = self.left_beyond();
-        self.quick.allow_steps(left);
+        self.cache.quick.allow_steps(left);
         left.is_some()
     }
 
@@ -159,12 +160,12 @@ impl State {
         requested: usize,
     ) -> Option<usize> {
         let small = size <= SMALL_SIZE;
-        match self.quick.take(&self.arena, list, size) {
+        match self.cache.quick.take(&self.arena, list, size) {
             Found::Block(id) => Some(self.hand_out_kept::<MANY>(id, small, counted, requested)),
             Found::Nothing => None,
             Found::Stale(slot) => {
                 self.give_up_slot(slot);
-                self.quick.forget(slot);
+                self.cache.quick.forget(slot);
                 None
             }
         }
@@ -179,12 +180,12 @@ impl State {
         requested: usize,
         stream: StreamKey,
     ) -> usize {
-        let freed = std::mem::replace(&mut self.last_freed, LastFreed::NONE);
+        let freed = std::mem::replace(&mut self.cache.last_freed, LastFreed::NONE);
         let addr = self.hand_out_kept::<MANY>(freed.block, small, counted, requested);
-        if self.returned == freed.block {
+        if self.cache.returned == freed.block {
             self.begin_bounce(freed, addr, stream, requested, (0, 0));
         }
-        self.returned = freed.block;
+        self.cache.returned = freed.block;
         addr
     }
 
@@ -214,8 +215,8 @@ impl State {
     /// Finishes the last free, unless the block is kept.
     #[inline]
     pub(super) fn keep_last_freed(&mut self) {
-        if self.quick.is_on() && self.keeps_last_freed() {
-            self.last_freed = LastFreed::NONE;
+        if self.cache.quick.is_on() && self.keeps_last_freed() {
+            self.cache.last_freed = LastFreed::NONE;
         } else {
             self.finish_last_free();
         }
@@ -223,14 +224,14 @@ impl State {
 
     #[inline]
     pub(super) fn keeps_last_freed(&mut self) -> bool {
-        let id = self.last_freed.block;
+        let id = self.cache.last_freed.block;
         let block = &self.arena[id];
         let (list, size) = (block.list, block.size);
-        let outcome = self.quick.keep(&mut self.arena, list, size, id);
+        let outcome = self.cache.quick.keep(&mut self.arena, list, size, id);
         if outcome == Keep::Full {
             let large = size > MOST_STEPPED;
             self.make_room(large);
-            if self.quick.is_full() {
+            if self.cache.quick.is_full() {
                 // Those of the other kind may be in the way.
                 self.make_room(!large);
             }
@@ -242,11 +243,11 @@ impl State {
     pub(in crate::device) fn keep_completed(&mut self, list: ListId, id: BlockId) -> bool {
         let block = &self.arena[id];
         let (addr, size) = (block.addr, block.size);
-        let plain = block.flags == 0 && self.quick.is_on();
-        let kept = plain && self.quick.keep(&mut self.arena, list, size, id) == Keep::Kept;
+        let plain = block.flags == 0 && self.cache.quick.is_on();
+        let kept = plain && self.cache.quick.keep(&mut self.arena, list, size, id) == Keep::Kept;
         if kept {
             self.live.insert(addr, id);
-            self.lookups.set(addr, id);
+            self.cache.lookups.set(addr, id);
         }
         kept
     }
@@ -256,12 +257,12 @@ impl State {
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, large: bool) {
-        let made = &mut self.room_made[usize::from(large)];
+        let made = &mut self.cache.room_made[usize::from(large)];
         if self.tick.wrapping_sub(*made) < PERIOD {
             return;
         }
         *made = self.tick;
-        for slot in self.quick.holding(None, large, true) {
+        for slot in self.cache.quick.holding(None, large, true) {
             self.give_up_slot(slot);
         }
     }
@@ -270,14 +271,14 @@ impl State {
     #[cold]
     #[inline(never)]
     pub(super) fn merge_for(&mut self, list: ListId, size: usize) -> Option<BlockId> {
-        if self.quick.is_empty() {
+        if self.cache.quick.is_empty() {
             return None;
         }
         if size > MOST_STEPPED {
             return self.merge_large(list, size);
         }
         self.merge_from(list, size, |state, size| {
-            state.quick.take_unasked(&state.arena, list, size)
+            state.cache.quick.take_unasked(&state.arena, list, size)
         })
     }
 
@@ -285,10 +286,10 @@ impl State {
     /// that nobody asked for since the last time.
     fn merge_large(&mut self, list: ListId, size: usize) -> Option<BlockId> {
         for unused in [true, false] {
-            if !self.quick.holds_large() {
+            if !self.cache.quick.holds_large() {
                 break;
             }
-            for slot in self.quick.holding(Some(list), true, unused) {
+            for slot in self.cache.quick.holding(Some(list), true, unused) {
                 self.give_up_slot(slot);
             }
             if let Some(found) = self.best_virtual(list, size) {
@@ -338,7 +339,7 @@ impl State {
     #[cold]
     #[inline(never)]
     fn give_up_slot(&mut self, slot: Slot) {
-        while let Some(id) = self.quick.pop_of(&self.arena, slot) {
+        while let Some(id) = self.cache.quick.pop_of(&self.arena, slot) {
             self.keep_no_more(id);
         }
     }
@@ -347,7 +348,7 @@ impl State {
     #[cold]
     #[inline(never)]
     pub(super) fn give_up_quick(&mut self) {
-        while let Some(id) = self.quick.pop(&self.arena) {
+        while let Some(id) = self.cache.quick.pop(&self.arena) {
             self.keep_no_more(id);
         }
     }
@@ -371,20 +372,20 @@ mod tests {
     #[test]
     fn less_is_kept_of_large_blocks_once_most_of_the_memory_is_held() {
         let mut state = State::new(Settings::parse("").expect("valid"));
-        (state.virtual_memory, state.total) = (true, 64 * GIB);
+        (state.paging.virtual_memory, state.budget.total) = (true, 64 * GIB);
         let mut kept_of = |held: usize| {
             let more = held as i64 - state.stats.reserved_bytes.current();
             state.stats.reserved_bytes.change(false, more);
             state.settle_quick(true);
-            state.quick.most()
+            state.cache.quick.most()
         };
         assert_eq!(kept_of(16 * GIB), [2 * GIB, 2 * GIB]);
         assert_eq!(kept_of(48 * GIB), [6 * GIB, 3 * GIB]);
         // An eighth more would be all there is.
         assert_eq!(kept_of(60 * GIB), [0, 0]);
         // A process that may have half has less to spare.
-        state.limit = Some(32 * GIB);
+        state.budget.limit = Some(32 * GIB);
         state.settle_quick(true);
-        assert_eq!(state.quick.most(), [0, 0]);
+        assert_eq!(state.cache.quick.most(), [0, 0]);
     }
 }

@@ -29,7 +29,7 @@ impl State {
     /// Takes the rooms of all leases but the one whose slot is locked.
     #[cold]
     pub(super) fn collect_rooms(&mut self, but: usize) {
-        let leases = self.leases.clone();
+        let leases = self.threads.leases.clone();
         for (_, slot) in leases.slots().enumerate().filter(|(at, _)| *at != but) {
             slot.with(|lease| self.stats.blocks.collect(&mut lease.allowance));
         }
@@ -47,7 +47,7 @@ impl State {
         if self.gather_from(lease, list, size) {
             return true;
         }
-        let leases = self.leases.clone();
+        let leases = self.threads.leases.clone();
         leases
             .slots()
             .enumerate()
@@ -73,7 +73,7 @@ impl State {
     #[cold]
     #[inline(never)]
     pub(super) fn recall(&mut self) {
-        let (leases, mut frees) = (self.leases.clone(), 0);
+        let (leases, mut frees) = (self.threads.leases.clone(), 0);
         for slot in leases.slots() {
             frees += slot.with(|lease| {
                 self.stats.blocks.collect(&mut lease.allowance);
@@ -81,8 +81,8 @@ impl State {
             });
         }
         self.tick += frees;
-        (self.leasing, self.attention) = (false, false);
-        if !self.crowd.learn(frees) {
+        (self.threads.leasing, self.attention) = (false, false);
+        if !self.threads.crowd.learn(frees) {
             self.end_crowd();
         }
     }
@@ -117,7 +117,7 @@ impl State {
     /// A free block whose entry is in the address map still, and that is in no list.
     pub(super) fn keep_or_merge(&mut self, id: BlockId) {
         let (list, size) = (self.arena[id].list, self.arena[id].size);
-        if self.quick.keep(&mut self.arena, list, size, id) != Keep::Kept {
+        if self.cache.quick.keep(&mut self.arena, list, size, id) != Keep::Kept {
             self.keep_no_more(id);
         }
     }

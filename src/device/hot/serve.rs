@@ -34,20 +34,20 @@ impl DeviceAllocator {
             return self.allocate_leased(bytes, stream);
         };
         taken.with(|state| {
-            if let Some(addr) = state.bounce.take(bytes, stream) {
+            if let Some(addr) = state.cache.bounce.take(bytes, stream) {
                 return Some(addr);
             }
             if state.attention
-                && (state.leasing
+                && (state.threads.leasing
                     || state.planning.is_on() && bytes > SMALL_SIZE / 2
-                    || !state.traffic.pass())
+                    || !state.events.traffic.pass())
             {
                 return None;
             }
-            if state.bounce.block.is_some() {
+            if state.cache.bounce.block.is_some() {
                 state.end_bounce();
             }
-            if state.marking {
+            if state.cache.marking {
                 return self.allocate_among_many(state, bytes, stream);
             }
             self.serve_cached::<false>(state, bytes, stream)
@@ -63,21 +63,21 @@ impl DeviceAllocator {
         stream: StreamKey,
     ) -> Option<usize> {
         let counted = state.settings.round_size(bytes, self.pad);
-        let size = state.quick.size_of_block(counted);
+        let size = state.cache.quick.size_of_block(counted);
         let small = size <= SMALL_SIZE;
-        let virtual_memory = state.virtual_memory;
+        let virtual_memory = state.paging.virtual_memory;
         let list = state
             .lists
             .of(PoolId::DEFAULT, stream, small, virtual_memory);
-        let asked = MANY && !state.unread.is_empty();
+        let asked = MANY && !state.cache.unread.is_empty();
         if asked && let Some(addr) = state.take_kept_first(list, size, counted, bytes, small) {
-            state.newest = addr;
+            state.cache.newest = addr;
             return Some(addr);
         }
-        if state.last_freed.block.is_some() {
-            let last = &state.arena[state.last_freed.block];
+        if state.cache.last_freed.block.is_some() {
+            let last = &state.arena[state.cache.last_freed.block];
             if last.size == size && last.list == list {
-                if state.quick.wants(list, size) {
+                if state.cache.quick.wants(list, size) {
                     return Some(state.take_unmerged::<MANY>(small, counted, bytes, stream));
                 }
                 if let Some(addr) = state.take_back(list, counted, bytes, stream) {
@@ -86,7 +86,7 @@ impl DeviceAllocator {
             }
             state.keep_last_freed();
         }
-        if state.quick.is_on()
+        if state.cache.quick.is_on()
             && !asked
             && let Some(addr) = state.take_kept::<MANY>(list, size, counted, bytes)
         {
@@ -111,7 +111,7 @@ impl State {
         requested: usize,
         stream: StreamKey,
     ) -> Option<usize> {
-        let id = self.last_freed.block;
+        let id = self.cache.last_freed.block;
         let block = &self.arena[id];
         debug_assert_eq!(block.list, list);
         let size = block.size;
@@ -167,7 +167,7 @@ impl State {
         block.state = BlockState::Live;
         block.requested = requested;
         block.slack = slack(size, counted);
-        let freed = std::mem::replace(&mut self.last_freed, LastFreed::NONE);
+        let freed = std::mem::replace(&mut self.cache.last_freed, LastFreed::NONE);
         self.begin_bounce(freed, addr, stream, requested, (blocks, bytes));
         self.note_beyond(slack(size, counted));
         Some(addr)
@@ -224,8 +224,8 @@ impl State {
             .blocks
             .handed_out(small, counted, requested as i64);
         self.live.insert(addr, id);
-        if VIRTUAL && self.quick.is_on() {
-            self.lookups.set(addr, id);
+        if VIRTUAL && self.cache.quick.is_on() {
+            self.cache.lookups.set(addr, id);
         }
         self.mark(id, addr, small);
         addr

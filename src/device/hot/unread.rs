@@ -73,29 +73,29 @@ impl DeviceAllocator {
     /// From now on there count as many blocks, however few there are: for tests.
     #[doc(hidden)]
     pub fn assume_many_blocks(&self) {
-        self.state.lock().many = 0;
+        self.state.lock().cache.many = 0;
     }
 }
 
 impl State {
     /// Settles whether live blocks are marked from now on. Without that there is no mark.
     pub(super) fn settle_marking(&mut self) {
-        let most = if self.marking {
-            self.many / 2
+        let most = if self.cache.marking {
+            self.cache.many / 2
         } else {
-            self.many
+            self.cache.many
         };
-        let marking = self.quick.is_on() && self.arena.len() >= most;
-        if self.marking && !marking {
+        let marking = self.cache.quick.is_on() && self.arena.len() >= most;
+        if self.cache.marking && !marking {
             self.arena.marks.wipe();
         }
-        self.marking = marking;
+        self.cache.marking = marking;
     }
 
     /// Marks a block that was handed out, where that may be of use.
     #[inline]
     pub(super) fn mark(&mut self, id: BlockId, addr: usize, small: bool) {
-        if self.marking {
+        if self.cache.marking {
             self.arena.marks.set(id, addr, small);
         }
     }
@@ -105,7 +105,7 @@ impl State {
     pub(super) fn free_marked(&mut self, addr: usize) -> bool {
         // What was just handed out lies in the processor's cache, and may be asked for again at once. Where blocks wait,
         // peaks of active ones are noted before any is freed.
-        let unfit = addr == self.newest || self.watched || self.stats.blocks.has_waiting();
+        let unfit = addr == self.cache.newest || self.watched || self.stats.blocks.has_waiting();
         let found = (!unfit).then(|| self.live.find_marked(addr, &self.arena.marks));
         let Some((entry, block, small)) = found.flatten() else {
             self.read_unread();
@@ -114,7 +114,7 @@ impl State {
         self.arena.prefetch(block);
         self.arena.marks.clear(block);
         self.stats.blocks.freed_unread(small);
-        if let Some(first) = self.unread.push(LastFreed { block, entry }) {
+        if let Some(first) = self.cache.unread.push(LastFreed { block, entry }) {
             self.read(first);
         }
         true
@@ -123,7 +123,7 @@ impl State {
     /// Looks at all blocks that were freed without.
     #[inline]
     pub(super) fn read_unread(&mut self) {
-        while let Some(freed) = self.unread.pop() {
+        while let Some(freed) = self.cache.unread.pop() {
             self.read(freed);
         }
     }
@@ -131,7 +131,7 @@ impl State {
     /// Looks at a block that was freed without: it is kept, or the one freed last.
     #[inline]
     fn read(&mut self, freed: LastFreed) {
-        if self.last_freed.block.is_some() {
+        if self.cache.last_freed.block.is_some() {
             self.keep_last_freed();
         }
         let (small, size, requested) = self.end_tenancy(freed.block);
@@ -139,9 +139,9 @@ impl State {
         let block = &self.arena[freed.block];
         debug_assert_eq!(block.flags, 0);
         let (prev, next) = (block.prev, block.next);
-        self.last_freed = freed;
-        if self.quick.is_on() && self.keeps_last_freed() {
-            self.last_freed = LastFreed::NONE;
+        self.cache.last_freed = freed;
+        if self.cache.quick.is_on() && self.keeps_last_freed() {
+            self.cache.last_freed = LastFreed::NONE;
         } else {
             self.arena.prefetch(prev);
             self.arena.prefetch(next);
@@ -170,7 +170,7 @@ impl State {
             return self.take_kept::<true>(list, size, counted, requested);
         }
         // It was asked for above; what was just kept may serve.
-        let id = self.quick.take_unasked(&self.arena, list, size)?;
+        let id = self.cache.quick.take_unasked(&self.arena, list, size)?;
         Some(self.hand_out_kept::<true>(id, small, counted, requested))
     }
 }

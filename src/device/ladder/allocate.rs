@@ -62,7 +62,7 @@ impl DeviceAllocator {
             self.unlock(state);
             return Ok(addr);
         }
-        let whole = state.quick.size_of_block(request.size);
+        let whole = state.cache.quick.size_of_block(request.size);
         if pool == PoolId::DEFAULT
             && context.is_none()
             && !request.guest
@@ -73,7 +73,7 @@ impl DeviceAllocator {
         }
         let mut found = state.find(&request);
         if found.is_none() {
-            let kept = !state.quick.is_empty();
+            let kept = !state.cache.quick.is_empty();
             MutexGuard::catch_up(&mut state);
             if kept {
                 found = state.find(&request);
@@ -84,7 +84,7 @@ impl DeviceAllocator {
             self.unlock(state);
             return Ok(addr);
         }
-        if state.engine_open {
+        if state.paging.engine_open {
             state.pools.hold(pool);
             drop(state);
             self.choose_engine();
@@ -102,15 +102,15 @@ impl DeviceAllocator {
 
     #[inline]
     fn reap_before_allocation(&self, state: &mut MutexGuard<'_, State>) {
-        if state.events_outstanding() && !state.traffic.pass() && !self.in_capture(state) {
+        if state.events_outstanding() && !state.events.traffic.pass() && !self.in_capture(state) {
             // Once memory was short, blocks are not kept from returning for the sake of fewer events.
-            let short = state.device_full || state.failed_growths > 0;
-            if short || state.traffic.fences() {
+            let short = state.budget.device_full || state.budget.failed_growths > 0;
+            if short || state.events.traffic.fences() {
                 self.fence_deferred(state);
             }
             self.reap_some(state);
             let ample = !short && state.may_keep() && state.is_ample();
-            state.traffic.asked(ample);
+            state.events.traffic.asked(ample);
         }
     }
 

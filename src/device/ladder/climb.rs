@@ -175,7 +175,7 @@ impl Climb<'_, '_> {
 
     fn take_completed_events(&mut self) -> Step {
         let skipped = self.skipped.has(Rung::CompletedEvents);
-        if self.capturing || skipped || !self.state.has_events() {
+        if self.capturing || skipped || !self.state.events.are_waited_for() {
             return Continue(());
         }
         self.attempt.note("completed events");
@@ -222,7 +222,7 @@ impl Climb<'_, '_> {
 
     fn collect_garbage(&mut self) -> Step {
         let threshold = self.state.settings.garbage_collection_threshold;
-        let collects = self.state.limit.is_some() && threshold > 0.0;
+        let collects = self.state.budget.limit.is_some() && threshold > 0.0;
         if collects && !self.capturing {
             self.attempt.note("garbage collection");
             or_end(self.device.collect_garbage(self.state))?;
@@ -248,7 +248,7 @@ impl Climb<'_, '_> {
         }
         let (bytes, stream) = (self.request.requested, self.request.stream);
         for pool in self.state.pools.overflow_pools() {
-            if self.state.is_asleep(pool) {
+            if self.state.sleep.has(pool) {
                 continue;
             }
             self.attempt.note("a pool for overflow");
@@ -281,7 +281,7 @@ impl Climb<'_, '_> {
         while let Some((stream, block)) = self.state.coming_back(self.request, false) {
             self.await_block(stream, block)?;
         }
-        if self.request.virtual_memory && self.state.has_events() {
+        if self.request.virtual_memory && self.state.events.are_waited_for() {
             self.attempt.note("waiting for other streams");
             self.device.fence_deferred(self.state);
             or_end(self.device.drain_events(self.state, None, None))?;
@@ -296,7 +296,7 @@ impl Climb<'_, '_> {
     fn return_idle(&mut self) -> Step {
         self.state.stats.num_alloc_retries += i64::from(!self.attempt.retried);
         self.attempt.retried = true;
-        self.state.shortages += 1;
+        self.state.budget.shortages += 1;
         self.state.stats.num_sync_all_streams += 1;
         self.attempt
             .note("waiting for the device and returning all that is idle");
@@ -304,7 +304,7 @@ impl Climb<'_, '_> {
         // When memory is short again and again, fixed segments are returned all at once: what is left of a
         // large one is split for smaller requests, and soon missed (measured: up to ten times as many
         // waits for the device).
-        let again = !virtual_memory && self.state.shortages > PATIENCE;
+        let again = !virtual_memory && self.state.budget.shortages > PATIENCE;
         let all_at_once = again && !self.skipped.has(Rung::FullRelease);
         // Completed events may have freed a block that fits.
         if !all_at_once && !self.skipped.has(Rung::PartialRelease) {
@@ -356,7 +356,10 @@ impl Climb<'_, '_> {
     }
 
     fn try_growth(&mut self, counter: Counter) -> Step {
-        let (before, moves) = (self.state.failed_growths, self.state.is_memory_in_transit());
+        let (before, moves) = (
+            self.state.budget.failed_growths,
+            self.state.is_memory_in_transit(),
+        );
         let outcome = self
             .device
             .grow_any(self.state, self.request, self.size, self.context);
@@ -367,8 +370,8 @@ impl Climb<'_, '_> {
             return Break(End::Anew);
         }
         if !matches!(outcome, Ok(Ok(_))) {
-            self.attempt.missed = moves || self.state.failed_growths != before;
-            self.state.failed_growths += 1;
+            self.attempt.missed = moves || self.state.budget.failed_growths != before;
+            self.state.budget.failed_growths += 1;
         }
         match outcome {
             Ok(Ok(addr)) => {

@@ -8,11 +8,11 @@ impl DeviceAllocator {
     /// Puts the settings and what is known of the driver into effect.
     pub(in crate::device) fn settle_engine(&self, state: &mut State) {
         let found = match self.driver.virtual_memory() {
-            Some(_) => state.settings.virtual_segments(state.maps),
+            Some(_) => state.settings.virtual_segments(state.paging.maps),
             None => Some(false),
         };
-        state.virtual_memory = found == Some(true);
-        state.engine_open = found.is_none();
+        state.paging.virtual_memory = found == Some(true);
+        state.paging.engine_open = found.is_none();
     }
 
     /// Tries the driver, unless another thread has meanwhile. Where the device was too full for that, fixed
@@ -21,7 +21,7 @@ impl DeviceAllocator {
     pub(in crate::device) fn choose_engine(&self) {
         let _choosing = self.trying.lock();
         let mut state = self.state.lock();
-        if state.engine_open {
+        if state.paging.engine_open {
             self.probe_mapping(&mut state);
             self.settle_engine(&mut state);
         }
@@ -34,7 +34,7 @@ impl State {
     pub(super) fn gives_up_virtual_segments(&mut self, error: DriverError) -> bool {
         let ends = self.settings.virtual_segments(None).is_none() && error.is_of_mapping();
         if ends {
-            self.maps = Some(false);
+            self.paging.maps = Some(false);
         }
         ends
     }

@@ -27,7 +27,7 @@ impl DeviceAllocator {
     /// When more than the threshold's share of the limit is reserved: returns idle segments of more
     /// than average age until enough went back. The average is taken anew after each round.
     pub(super) fn collect_garbage(&self, state: &mut MutexGuard<'_, State>) -> Result<()> {
-        let Some(limit) = state.limit else {
+        let Some(limit) = state.budget.limit else {
             return Ok(());
         };
         let threshold = (state.settings.garbage_collection_threshold * limit as f64) as usize;

@@ -23,7 +23,7 @@ impl State {
     /// Whether pages are idle that are held without anybody having asked for virtual segments.
     fn has_unasked_pages(&self) -> bool {
         let unasked = self.settings.expandable_segments == ExpandableSegments::Default;
-        unasked && (self.pages.bytes() > 0 || !self.donors().is_empty())
+        unasked && (self.paging.pages.bytes() > 0 || !self.donors().is_empty())
     }
 }
 
@@ -86,7 +86,7 @@ impl DeviceAllocator {
         context: &Option<Arc<Context>>,
     ) -> Result<std::result::Result<usize, Refusal>> {
         let promised = state.held().saturating_add(size);
-        if state.limit.is_some_and(|limit| promised > limit) {
+        if state.budget.limit.is_some_and(|limit| promised > limit) {
             return Ok(Err(Refusal::Full));
         }
         let huge_1g = state.settings.page_size_1g && !request.small;
@@ -95,13 +95,13 @@ impl DeviceAllocator {
             .get(request.pool)
             .filter(|pool| pool.external)
             .map(|p| p.id);
-        state.growing += size;
+        state.budget.growing += size;
         state.pools.hold(request.pool);
         let answer = MutexGuard::unlocked(state, || match external {
             Some(pool) => self.driver.pool_malloc(self.id, pool, size),
             None => self.driver.malloc(self.id, size, huge_1g),
         });
-        state.growing -= size;
+        state.budget.growing -= size;
         state.pools.unhold(request.pool);
         match answer {
             Ok(addr) => {
@@ -109,7 +109,7 @@ impl DeviceAllocator {
                 Ok(Ok(state.hand_out(id, request, context.clone())))
             }
             Err(error) if error.is_out_of_memory() => {
-                state.device_full = true;
+                state.budget.device_full = true;
                 Ok(Err(Refusal::Full))
             }
             Err(error) => Err(error.into()),

@@ -109,7 +109,7 @@ impl DeviceAllocator {
             take(&mut left, released);
         }
         if left != Some(0) {
-            let idle = state.pages.bytes();
+            let idle = state.paging.pages.bytes();
             take(&mut left, idle);
             let unmapped = self.unmap_idle(state, left, settled.tick, allows)?;
             take(&mut left, unmapped);
@@ -277,12 +277,12 @@ impl DeviceAllocator {
             .map(|pool| pool.id);
         // The pool must be there if the segment has to come back.
         state.pools.hold(segment.pool);
-        state.leaving += segment.size;
+        state.budget.leaving += segment.size;
         let freed = MutexGuard::unlocked(state, || match pool {
             Some(pool) => self.driver.pool_free(self.id, pool, segment.addr),
             None => self.driver.free(self.id, segment.addr),
         });
-        state.leaving -= segment.size;
+        state.budget.leaving -= segment.size;
         state.pools.unhold(segment.pool);
         if freed.is_err() {
             state.restore_segment(&segment, context.as_ref());
@@ -290,7 +290,7 @@ impl DeviceAllocator {
         // History may have been switched off meanwhile.
         state.history.bury(context);
         freed?;
-        state.device_full = false;
+        state.budget.device_full = false;
         Ok(true)
     }
 }

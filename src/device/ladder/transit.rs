@@ -16,7 +16,10 @@ impl State {
     /// asked of the driver or given back to it, blocks whose events are recorded or waited for. The calling thread
     /// holds none itself.
     pub(super) fn is_memory_in_transit(&self) -> bool {
-        self.busy > 0 || self.growing > 0 || self.leaving > 0 || self.detached > 0
+        self.busy > 0
+            || self.budget.growing > 0
+            || self.budget.leaving > 0
+            || self.events.detached > 0
     }
 }
 

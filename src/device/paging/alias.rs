@@ -37,7 +37,7 @@ impl State {
     /// Whether a stream's own work orders what it did at one address of a page before what it does at another. A graph
     /// may be replayed on another stream than the one that was captured.
     fn orders_itself(&self) -> bool {
-        self.aliasing == Some(true) && self.captures == 0
+        self.paging.aliasing == Some(true) && self.captures == 0
     }
 
     /// Takes up to `count` of the idle handles of a size that a stream may have and `choose` agrees to.
@@ -49,7 +49,7 @@ impl State {
         choose: impl Fn(PhysicalHandle) -> bool,
     ) -> Vec<(PhysicalHandle, Option<LastUse>)> {
         let (fences, ordered) = (&self.fences, self.orders_itself());
-        self.pages.take(page_size, count, |handle, used| {
+        self.paging.pages.take(page_size, count, |handle, used| {
             let may = |used| fences.passed(used) || (ordered && used.stream == stream);
             used.is_none_or(may) && choose(handle)
         })
@@ -59,7 +59,7 @@ impl State {
     /// mapping was left behind.
     pub(super) fn reachable(&self, request: &Request) -> Reachable {
         let mut reachable = Reachable::default();
-        if self.stale == 0 {
+        if self.paging.stale == 0 {
             return reachable;
         }
         for donor in self.donors() {
@@ -70,10 +70,10 @@ impl State {
                 numbers.for_each(|number| reachable.insert(number));
             }
         }
-        for size in self.pages.sizes() {
-            for (handle, used) in self.pages.of_size(size) {
+        for size in self.paging.pages.sizes() {
+            for (handle, used) in self.paging.pages.of_size(size) {
                 if used.is_none_or(|used| self.may_serve(used, request.stream))
-                    && let Some(number) = self.numbers.get(handle)
+                    && let Some(number) = self.paging.numbers.get(handle)
                 {
                     reachable.insert(number);
                 }
@@ -102,7 +102,7 @@ impl State {
     /// Whether pages are left mapped where they were when they move.
     pub(super) fn leaves_mappings(&self, page_size: usize) -> bool {
         let held = self.reserved() / page_size;
-        self.aliasing == Some(true) && self.stale < MAX_STALE * held
+        self.paging.aliasing == Some(true) && self.paging.stale < MAX_STALE * held
     }
 
     /// Takes pages out of a free block, and leaves them mapped there.
@@ -114,7 +114,7 @@ impl State {
         if let Some(pages) = self.pages_mut(segment) {
             handles.extend(lent.iter().filter_map(|&page| pages.leave(page, freed)));
         }
-        self.stale += handles.len();
+        self.paging.stale += handles.len();
         self.ladder.pages_lent += handles.len() as u64;
         let context = self.history.returned(segment);
         self.count_pages(id, lent, Action::SegmentUnmap, context);
@@ -131,7 +131,7 @@ impl State {
         wanted: &mut Vec<(usize, usize)>,
     ) {
         let segment = self.arena[busy].segment;
-        let Some(pages) = self.pages_of(busy).filter(|_| self.stale > 0) else {
+        let Some(pages) = self.pages_of(busy).filter(|_| self.paging.stale > 0) else {
             return;
         };
         let page_size = pages.page_size();
@@ -185,7 +185,7 @@ impl State {
                 }
             }
         }
-        self.stale -= revived.len();
+        self.paging.stale -= revived.len();
         self.ladder.pages_revived += revived.len() as u64;
         let context = self.history.returned(segment);
         self.count_pages(busy, &revived, Action::SegmentMap, context);
@@ -219,7 +219,11 @@ impl DeviceAllocator {
         state: &mut MutexGuard<'_, State>,
         of: Option<&HashSet<PhysicalHandle, BuildMix>>,
     ) -> DriverResult<()> {
-        let Some(driver) = self.driver.virtual_memory().filter(|_| state.stale > 0) else {
+        let Some(driver) = self
+            .driver
+            .virtual_memory()
+            .filter(|_| state.paging.stale > 0)
+        else {
             return Ok(());
         };
         let mut targets = Vec::new();
@@ -263,7 +267,7 @@ impl DeviceAllocator {
             if let Some(pages) = state.pages_mut(*segment)
                 && pages.forget(*page).is_some()
             {
-                state.stale -= 1;
+                state.paging.stale -= 1;
             }
         }
         for id in blocks {
@@ -281,7 +285,11 @@ impl DeviceAllocator {
         wanted: &[(usize, usize)],
     ) -> DriverResult<()> {
         let segment = state.arena[busy].segment;
-        let Some(driver) = self.driver.virtual_memory().filter(|_| state.stale > 0) else {
+        let Some(driver) = self
+            .driver
+            .virtual_memory()
+            .filter(|_| state.paging.stale > 0)
+        else {
             return Ok(());
         };
         let Some(pages) = state.pages_of(busy) else {
@@ -314,7 +322,7 @@ impl DeviceAllocator {
                 pages.forget(*page);
             }
         }
-        state.stale -= done;
+        state.paging.stale -= done;
         failure.map_or(Ok(()), Err)
     }
 }
@@ -341,14 +349,14 @@ mod tests {
         let left = allocate(160);
         allocate(16);
         assert!(device.deallocate(left));
-        device.state.lock().device_full = true;
+        device.state.lock().budget.device_full = true;
         // Takes its memory from there, and gives half of it back.
         let moved = allocate(168);
         allocate(16);
         assert!(device.deallocate(moved));
         allocate(88);
         let mut state = device.state.lock();
-        assert_eq!(state.stale, 20);
+        assert_eq!(state.paging.stale, 20);
         // What leads to memory in use can be unmapped.
         let tick = state.tick;
         state.fences.complete(stream, tick);

@@ -51,7 +51,7 @@ impl State {
         for (_, list) in self.lists.iter().filter(|(id, _)| id.is_virtual()) {
             let in_use = self.pools.get(list.pool).is_some_and(|p| p.use_count > 0);
             let replayed = self.is_of_graph(list.pool, self.fences.synchronised());
-            if in_use || replayed || self.is_asleep(list.pool) {
+            if in_use || replayed || self.sleep.has(list.pool) {
                 continue;
             }
             for block in list.free.iter_from(&self.arena, list.least_page) {
@@ -83,7 +83,7 @@ impl State {
         let block = &self.arena[donor.block];
         block.state == BlockState::Free
             && block.addr == donor.addr
-            && !self.is_asleep(self.lists[block.list].pool)
+            && !self.sleep.has(self.lists[block.list].pool)
             && self.freed_at(donor.block) <= donor.freed
     }
 
@@ -132,7 +132,7 @@ mod tests {
         let blocks = sizes.map(|size| device.allocate(size * MIB - 4096, stream).expect("fits"));
         assert!(device.deallocate(blocks[1]));
         assert!(device.deallocate(blocks[3]));
-        device.state.lock().device_full = true;
+        device.state.lock().budget.device_full = true;
         (device, blocks[2])
     }
 
@@ -155,7 +155,7 @@ mod tests {
     fn new_holes_are_made_last_where_every_page_counts() {
         let (device, used) = between_and_at_the_end([16, 80, 16, 16]);
         let mut state = device.state.lock();
-        state.most_full = state.reserved();
+        state.budget.most_full = state.reserved();
         drop(state);
         assert_eq!(order(&device, used), [false, true]);
     }

@@ -84,13 +84,13 @@ impl DeviceAllocator {
         let capturing = self.in_capture(state);
         self.take_prefetched(state);
         self.take_idle(state, request, got);
-        if got.missing() > 0 && state.ahead > 0 {
+        if got.missing() > 0 && state.budget.ahead > 0 {
             self.settle_prefetched(state);
             self.take_idle(state, request, got);
         }
         state.ladder.pages_idle += got.handles.len() as u64;
         // New memory, as long as little is idle.
-        if !state.device_full {
+        if !state.budget.device_full {
             let room = state.room_to_grow(request) / got.page_size;
             self.obtain(state, got, room)?;
         }
@@ -118,8 +118,8 @@ impl DeviceAllocator {
             state.return_guests();
             self.unmap_donors(state, request, got)?;
         }
-        if !state.device_full {
-            state.moved += (missing - got.missing()) * got.page_size;
+        if !state.budget.device_full {
+            state.budget.moved += (missing - got.missing()) * got.page_size;
         }
         state.note_move(got.page_size);
         // The device may have room again.
@@ -137,9 +137,9 @@ impl DeviceAllocator {
     pub(super) fn put_back(&self, state: &mut MutexGuard<'_, State>, got: Gathered) {
         let page_size = got.page_size;
         let fresh = got.fresh.min(got.handles.len());
-        state.growing -= got.handles.len() * page_size;
+        state.budget.growing -= got.handles.len() * page_size;
         for handle in got.handles {
-            state.pages.put(page_size, handle, got.used);
+            state.paging.pages.put(page_size, handle, got.used);
         }
         if fresh > 0 {
             // A handle that can't be freed stays idle.
@@ -150,7 +150,7 @@ impl DeviceAllocator {
     fn take_idle(&self, state: &mut State, request: &Request, got: &mut Gathered) {
         let (page_size, missing) = (got.page_size, got.missing());
         let idle = state.take_idle(page_size, missing, request.stream, |_| true);
-        state.growing += idle.len() * got.page_size;
+        state.budget.growing += idle.len() * got.page_size;
         for (handle, used) in idle {
             got.add(handle, used.filter(|used| !state.fences.passed(*used)));
         }
@@ -173,7 +173,7 @@ impl DeviceAllocator {
         }
         let page_size = got.page_size;
         let huge = state.settings.is_huge_page(page_size);
-        state.growing += count * page_size;
+        state.budget.growing += count * page_size;
         let (handles, failure) = MutexGuard::unlocked(state, || {
             let mut handles = Vec::with_capacity(count);
             for _ in 0..count {
@@ -184,17 +184,17 @@ impl DeviceAllocator {
             }
             (handles, None)
         });
-        state.growing -= (count - handles.len()) * page_size;
+        state.budget.growing -= (count - handles.len()) * page_size;
         got.fresh += handles.len();
         state.ladder.pages_new += handles.len() as u64;
         got.handles.extend(handles);
         match failure {
             None => {
-                state.device_full = false;
+                state.budget.device_full = false;
                 Ok(())
             }
             Some(error) if error.is_out_of_memory() => {
-                state.device_full = true;
+                state.budget.device_full = true;
                 Ok(())
             }
             Some(error) => Err(error),
@@ -226,7 +226,7 @@ impl DeviceAllocator {
                 let over = state.fences.passed(donor.last_use());
                 for handle in state.lend(donor.block, &lent) {
                     got.add(handle, (!over).then(|| donor.last_use()));
-                    state.growing += got.page_size;
+                    state.budget.growing += got.page_size;
                 }
             } else if donor.freed <= state.fences.completed(donor.stream) {
                 self.unmap_block(state, donor.block, Some(got.missing() * got.page_size))?;
@@ -324,6 +324,7 @@ impl DeviceAllocator {
             }
         }
         let idle: Vec<usize> = state
+            .paging
             .pages
             .sizes()
             .filter(|size| *size != page_size)

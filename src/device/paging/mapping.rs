@@ -58,7 +58,7 @@ impl DeviceAllocator {
     /// The windows of a request, by what is mapped and over now.
     fn find_windows(&self, state: &mut State, request: &Request) -> Windows {
         let capturing = self.in_capture(state);
-        if !capturing && state.stale > 0 {
+        if !capturing && state.paging.stale > 0 {
             self.poll_fences(state);
         }
         // Of two pages that led to the same memory one must be cleared, which can take a wait: while a graph is
@@ -106,7 +106,7 @@ impl DeviceAllocator {
         if windows.dense.is_none_or(|window| window.other_pages) {
             // Those with pages of the other size do where there are no more.
             let reserved = match windows.dense {
-                Some(_) if state.addresses_short => Ok(false),
+                Some(_) if state.paging.addresses_short => Ok(false),
                 Some(_) => self.reserve(state, request),
                 None => self.reserve_surely(state, request),
             };
@@ -120,11 +120,11 @@ impl DeviceAllocator {
             return Ok(Err(Refusal::Full));
         };
         // Memory that is to be moved goes where the block can grow later.
-        if state.device_full && window.calls > 0 {
+        if state.budget.device_full && window.calls > 0 {
             window = windows.moved.unwrap_or(window);
             let whole = window.size / state.page_size(request);
             if !window.apart
-                && !state.addresses_short
+                && !state.paging.addresses_short
                 && window.pages * 2 > whole
                 && state.lists[request.list].ranges < MAX_RANGES
             {
@@ -180,7 +180,7 @@ impl DeviceAllocator {
             let (mapped, failed) = MutexGuard::unlocked(state, || {
                 self.map_pages(&wanted, page_size, &mut got.handles)
             });
-            state.growing -= mapped.len() * page_size;
+            state.budget.growing -= mapped.len() * page_size;
             state.note_mapped(busy, &mapped, context.as_ref());
             failure = failed;
         }
@@ -281,7 +281,7 @@ impl DeviceAllocator {
             return Ok(None);
         };
         let info = MutexGuard::unlocked(state, || self.driver.memory_info(self.id))?;
-        state.total = info.total;
+        state.budget.total = info.total;
         let page_size = state.page_size(request);
         let least = request.size.next_multiple_of(page_size);
         if least > MAX_RESERVATION {
@@ -302,7 +302,7 @@ impl DeviceAllocator {
                 }
             }
         });
-        state.addresses_short = !matches!(reserved, Ok(Some(_)));
+        state.paging.addresses_short = !matches!(reserved, Ok(Some(_)));
         reserved
     }
 }
@@ -320,7 +320,7 @@ impl State {
         let segment = self.arena[busy].segment;
         let numbers: Vec<u32> = mapped
             .iter()
-            .map(|(_, handle)| self.numbers.give(*handle))
+            .map(|(_, handle)| self.paging.numbers.give(*handle))
             .collect();
         let Some(table) = self.pages_mut(segment) else {
             return;

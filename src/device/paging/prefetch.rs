@@ -180,10 +180,10 @@ impl DeviceAllocator {
         wanted: usize,
     ) {
         let most = state.settings.prefetch;
-        if most == 0 || state.device_full || state.captures > 0 || self.is_exiting() {
+        if most == 0 || state.budget.device_full || state.captures > 0 || self.is_exiting() {
             return;
         }
-        let idle = state.pages.of_size(page_size).count() * page_size + state.ahead;
+        let idle = state.paging.pages.of_size(page_size).count() * page_size + state.budget.ahead;
         let bytes = most
             .saturating_sub(idle)
             .min(state.room_to_grow(request))
@@ -191,35 +191,35 @@ impl DeviceAllocator {
         let count = wanted.min(bytes / page_size);
         let kind = (page_size, state.settings.is_huge_page(page_size));
         if count > 0 && self.prefetcher.order(&self.driver, self.id, kind, count) {
-            state.ahead += count * page_size;
+            state.budget.ahead += count * page_size;
         }
     }
 
     /// Takes in what was obtained ahead.
     pub(super) fn take_prefetched(&self, state: &mut State) {
-        if state.ahead == 0 {
+        if state.budget.ahead == 0 {
             return;
         }
         let Some(mut desk) = self.prefetcher.0.desk() else {
-            state.ahead = 0;
+            state.budget.ahead = 0;
             return;
         };
         let given_up = std::mem::take(&mut desk.given_up);
         let made = std::mem::take(&mut desk.made);
-        state.device_full |= std::mem::take(&mut desk.full);
+        state.budget.device_full |= std::mem::take(&mut desk.full);
         drop(desk);
-        state.ahead -= given_up;
+        state.budget.ahead -= given_up;
         state.ladder.pages_prefetched += made.len() as u64;
         for (page_size, handle) in made {
-            state.ahead -= page_size;
-            state.pages.put(page_size, handle, None);
+            state.budget.ahead -= page_size;
+            state.paging.pages.put(page_size, handle, None);
         }
     }
 
     /// The same, after calling off what is not begun and waiting for the rest: nothing is under way then, unless
     /// another thread orders more.
     pub(in crate::device) fn settle_prefetched(&self, state: &mut MutexGuard<'_, State>) {
-        if state.ahead > 0 {
+        if state.budget.ahead > 0 {
             MutexGuard::unlocked(state, || self.prefetcher.0.settle());
             self.take_prefetched(state);
         }

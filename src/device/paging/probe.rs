@@ -76,44 +76,48 @@ impl DeviceAllocator {
     /// Finds out whether the driver maps memory, and at two addresses. What could not be tried (on a full
     /// device, say) is tried again with the next reservation.
     pub(in crate::device) fn probe_mapping(&self, state: &mut MutexGuard<'_, State>) {
-        if state.aliasing.is_some() || state.probe.is_some() {
+        if state.paging.aliasing.is_some() || state.paging.probe.is_some() {
             return;
         }
         let Some(driver) = self.driver.virtual_memory() else {
             return;
         };
         // Also keeps other threads from trying.
-        state.probe = Some(Probe::default());
+        state.paging.probe = Some(Probe::default());
         let mut probe = Probe::default();
         let (found, undone) = MutexGuard::unlocked(state, || {
             let found = probe.run(driver, self.id);
             (found, probe.undo(driver, self.id))
         });
-        state.aliasing = match &found {
+        state.paging.aliasing = match &found {
             Found::TwoAddresses => Some(true),
             Found::OneAddress => Some(false),
             Found::Failure(_) => None,
         };
         // What fails for another reason than a full device, or can't be undone, is not relied on.
-        state.maps = match &found {
+        state.paging.maps = match &found {
             Found::Failure(error) if error.is_out_of_memory() => None,
             Found::Failure(_) => Some(false),
             _ => Some(undone.is_ok()),
         };
-        state.probe = undone.is_err().then_some(probe);
+        state.paging.probe = undone.is_err().then_some(probe);
     }
 
     /// Gives back what is left of a try that could not be undone. What stays is no page that a client waits for: the next
     /// call tries again.
     pub(in crate::device) fn finish_probe(&self, state: &mut MutexGuard<'_, State>) {
         // What is left empty keeps other threads from trying; a try that is under way left nothing yet.
-        let left = state.probe.as_mut().filter(|probe| probe.addr.is_some());
+        let left = state
+            .paging
+            .probe
+            .as_mut()
+            .filter(|probe| probe.addr.is_some());
         let (Some(driver), Some(mut probe)) =
             (self.driver.virtual_memory(), left.map(std::mem::take))
         else {
             return;
         };
         let undone = MutexGuard::unlocked(state, || probe.undo(driver, self.id));
-        state.probe = undone.is_err().then_some(probe);
+        state.paging.probe = undone.is_err().then_some(probe);
     }
 }

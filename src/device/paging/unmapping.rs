@@ -106,7 +106,7 @@ impl DeviceAllocator {
         state: &mut MutexGuard<'_, State>,
         enough: Option<usize>,
     ) -> Result<()> {
-        let sizes: Vec<usize> = state.pages.sizes().collect();
+        let sizes: Vec<usize> = state.paging.pages.sizes().collect();
         let mut left = enough.unwrap_or(usize::MAX);
         for size in sizes {
             left = left.saturating_sub(self.free_pages(state, size, left)?);
@@ -128,17 +128,17 @@ impl DeviceAllocator {
         let count = enough.div_ceil(page_size);
         let guarded = &mut **state;
         let fences = &guarded.fences;
-        let mut idle = guarded.pages.take(page_size, count, |_, used| {
+        let mut idle = guarded.paging.pages.take(page_size, count, |_, used| {
             used.is_none_or(|used| fences.passed(used))
         });
         // A handle must be mapped nowhere.
-        if state.stale > 0 {
+        if state.paging.stale > 0 {
             let handles = idle.iter().map(|(handle, _)| *handle).collect();
             // They are this thread's while the lock is released, and still memory of the process.
             let held = idle.len() * page_size;
-            state.growing += held;
+            state.budget.growing += held;
             let dropped = self.drop_stale(state, Some(&handles));
-            state.growing -= held;
+            state.budget.growing -= held;
             if let Err(error) = dropped {
                 state.keep_idle(page_size, idle);
                 return Err(error);
@@ -151,12 +151,12 @@ impl DeviceAllocator {
             idle = free;
         }
         for (handle, _) in &idle {
-            state.numbers.take_back(*handle);
+            state.paging.numbers.take_back(*handle);
         }
         let count = idle.len();
         let mut failed = Vec::new();
         let mut failure = None;
-        state.leaving += count * page_size;
+        state.budget.leaving += count * page_size;
         MutexGuard::unlocked(state, || {
             for (handle, used) in idle {
                 if let Err(error) = driver.free_physical(self.id, handle) {
@@ -165,10 +165,10 @@ impl DeviceAllocator {
                 }
             }
         });
-        state.leaving -= count * page_size;
+        state.budget.leaving -= count * page_size;
         let freed = (count - failed.len()) * page_size;
         if freed > 0 {
-            state.device_full = false;
+            state.budget.device_full = false;
         }
         state.keep_idle(page_size, failed);
         failure.map_or(Ok(freed), Err)
@@ -205,7 +205,7 @@ impl DeviceAllocator {
                 state.restore_virtual_segment(segment);
                 return Err(error.into());
             }
-            state.addresses_short = false;
+            state.paging.addresses_short = false;
         }
         Ok(())
     }
@@ -214,7 +214,7 @@ impl DeviceAllocator {
 impl State {
     fn keep_idle(&mut self, page_size: usize, handles: Vec<(PhysicalHandle, Option<LastUse>)>) {
         for (handle, used) in handles {
-            self.pages.put(page_size, handle, used);
+            self.paging.pages.put(page_size, handle, used);
         }
     }
 
@@ -226,11 +226,11 @@ impl State {
 
     /// Whether a free block's whole pages have memory, and nobody changes that. A pool that woke up in part has such blocks.
     fn is_awake(&self, id: BlockId) -> bool {
-        if !self.is_asleep(self.lists[self.arena[id].list].pool) {
+        if !self.sleep.has(self.lists[self.arena[id].list].pool) {
             return true;
         }
         let pages = self.pages_of(id).zip(self.idle_pages(id));
-        !self.beds_change
+        !self.sleep.changing
             && pages.is_some_and(|(pages, mut range)| !range.any(|page| pages.is_asleep(page)))
     }
 
@@ -282,12 +282,12 @@ mod tests {
             stream: StreamKey(0),
             tick: state.tick + 1,
         };
-        state.pages.put(PAGE, over, None);
+        state.paging.pages.put(PAGE, over, None);
         // The latest is taken first, if it may be taken.
-        state.pages.put(PAGE, running, Some(used));
+        state.paging.pages.put(PAGE, running, Some(used));
         let freed = device.free_pages(&mut state, PAGE, 2 * PAGE);
         assert_eq!(freed, Ok(PAGE));
-        let left: Vec<_> = state.pages.of_size(PAGE).collect();
+        let left: Vec<_> = state.paging.pages.of_size(PAGE).collect();
         assert_eq!(left, [(running, Some(used))]);
         state.fences.complete(used.stream, used.tick);
         let freed = device.free_pages(&mut state, PAGE, 2 * PAGE);

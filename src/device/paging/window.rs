@@ -215,7 +215,8 @@ impl State {
             }
             let gap = (request.size * 2).max(GAP).next_multiple_of(page);
             // Memory is moved when the device is full.
-            let spacious = self.device_full && part.end - part.addr >= 2 * gap + request.size;
+            let spacious =
+                self.budget.device_full && part.end - part.addr >= 2 * gap + request.size;
             if spacious {
                 offer_at(at, part.addr + gap, Purpose::Apart);
             }
@@ -309,14 +310,14 @@ mod tests {
         device.allocate(16 * MIB - 4096, S1).expect("fits");
         assert!(device.deallocate(idle));
         let mut state = device.state.lock();
-        state.device_full = true;
+        state.budget.device_full = true;
         let request = state.request(16 * MIB - 4096, 32, S1, PoolId::DEFAULT);
         let moved = |state: &State| {
             let windows = state.find_windows(&request, &Reachable::default(), true);
             windows.moved.expect("addresses are left").apart
         };
         assert!(moved(&state));
-        state.most_full = state.reserved();
+        state.budget.most_full = state.reserved();
         assert!(!moved(&state));
     }
 
@@ -357,9 +358,9 @@ mod tests {
                 }
             }
             let mut state = device.state.lock();
-            state.device_full = full;
+            state.budget.device_full = full;
             if tight {
-                state.most_full = state.reserved();
+                state.budget.most_full = state.reserved();
             }
             for size in sizes {
                 let request = state.request(size * MIB, 32, StreamKey(size % 2), PoolId::DEFAULT);

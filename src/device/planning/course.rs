@@ -183,7 +183,7 @@ impl State {
 
     /// Whether blocks may lie where a plan has them.
     fn may_plan(&self) -> bool {
-        self.virtual_memory
+        self.paging.virtual_memory
             && self.captures == 0
             && self.settings.max_split_size == usize::MAX
             && self.settings.base_addr_aligned_size.is_power_of_two()

@@ -58,7 +58,7 @@ fn a_plan_is_worth_having_where_much_moves_that_comes_and_goes() {
 fn a_plan_that_never_comes_to_rest_gets_a_range_of_its_own() {
     for (restless, own, given_up) in [(63, false, false), (64, true, false), (64, false, true)] {
         let mut state = state();
-        state.virtual_memory = true;
+        state.paging.virtual_memory = true;
         let table = Timetable::new(&period(4, 64 * MIB, 0), &[], 1).expect("comes and goes");
         let site = Site {
             segment: SegmentId(7),

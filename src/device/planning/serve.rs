@@ -65,7 +65,7 @@ impl DeviceAllocator {
             if !state.is_in_list(site, request.list) {
                 return None;
             }
-            if state.captures > 0 || state.is_asleep(request.pool) {
+            if state.captures > 0 || state.sleep.has(request.pool) {
                 return None;
             }
             let found = state.found_at(site, place, request);

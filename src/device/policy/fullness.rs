@@ -10,14 +10,14 @@ impl State {
     /// Whether memory that can move is scarcer than time: a full device is so full, or was once and will be again.
     pub(in crate::device) fn is_tight(&self) -> bool {
         let held = self.reserved();
-        self.device_full && self.most_full + held / TIGHT > held
+        self.budget.device_full && self.budget.most_full + held / TIGHT > held
     }
 
     /// Notes how full a full device is with a request on it: what is active, and what can't move beside it.
     pub(in crate::device) fn note_fullness(&mut self, request: &Request) {
-        if self.device_full {
+        if self.budget.device_full {
             let full = self.active_with(request) + self.stuck();
-            self.most_full = self.most_full.max(full);
+            self.budget.most_full = self.budget.most_full.max(full);
         }
     }
 
@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(state.stuck(), 32 * MIB - second);
         let request =
             |state: &mut State, bytes| state.request(bytes, 32, StreamKey(0), PoolId::DEFAULT);
-        state.device_full = true;
+        state.budget.device_full = true;
         // A MiB of 48 is left, more than 1.5 %.
         let small = request(&mut state, 15 * MIB);
         state.note_fullness(&small);
@@ -71,7 +71,7 @@ mod tests {
         assert!(state.is_tight());
         state.note_fullness(&small);
         assert!(state.is_tight());
-        state.device_full = false;
+        state.budget.device_full = false;
         assert!(!state.is_tight());
     }
 }

@@ -70,7 +70,7 @@ impl State {
 
     /// Decides, once there are enough blocks to tell by, what pages under large ones have at the most from now on.
     pub(in crate::device) fn look_at_blocks(&mut self) {
-        if self.page_by_blocks.is_some() {
+        if self.budget.page_by_blocks.is_some() {
             return;
         }
         let [_, bytes] = self.stats.blocks.active(LARGE_POOL);
@@ -80,7 +80,7 @@ impl State {
                 2 * self.large_bytes_up_to(largest) >= bytes as usize
             };
             let mut pages = (SMALL_SEGMENT..LARGE_PAGE_AT_ONE_ADDRESS).step_by(SMALL_SEGMENT);
-            self.page_by_blocks = Some(pages.find(is_enough).unwrap_or(usize::MAX));
+            self.budget.page_by_blocks = Some(pages.find(is_enough).unwrap_or(usize::MAX));
         }
     }
 
@@ -97,8 +97,8 @@ impl State {
     /// The most that a page under large blocks has by what the program turned out to be; the memory there is allows
     /// `by_memory`. It may become less, and is not taken back unless the process's share of the memory changes.
     fn learnt_page_size(&self, by_memory: usize) -> usize {
-        let by_blocks = self.page_by_blocks.unwrap_or(usize::MAX);
-        if self.pending.streams() >= SEVERAL && by_memory > LEAST_LARGE_PAGE {
+        let by_blocks = self.budget.page_by_blocks.unwrap_or(usize::MAX);
+        if self.events.pending.streams() >= SEVERAL && by_memory > LEAST_LARGE_PAGE {
             by_blocks.min(LARGE_PAGE_OF_SEVERAL)
         } else {
             by_blocks
@@ -107,7 +107,7 @@ impl State {
 
     /// The most that a page under large blocks has by the memory there is: whole units of 2 MiB.
     fn page_size_by_memory(&self) -> usize {
-        let usual = if self.aliasing == Some(false) {
+        let usual = if self.paging.aliasing == Some(false) {
             LARGE_PAGE_AT_ONE_ADDRESS
         } else {
             LARGE_PAGE

@@ -35,8 +35,8 @@ impl State {
             || request.no_split
             || request.pool != PoolId::DEFAULT
             || held < FROM
-            || self.device_full
-            || self.shortages >= RETRIES
+            || self.budget.device_full
+            || self.budget.shortages >= RETRIES
             || self.settings.tunes_fixed_segments()
             || self.settings.skipped_rungs.has(Rung::AmpleSegments);
         if exact {

@@ -63,13 +63,13 @@ pub(in crate::device) struct Climbing {
 impl State {
     /// A request lacks memory.
     pub(in crate::device) fn begin_climb(&mut self) {
-        self.climbing.requests += 1;
+        self.budget.climbing.requests += 1;
     }
 
     /// It was served, or failed.
     pub(in crate::device) fn end_climb(&mut self, served: bool) {
         let now = self.needs(0);
-        let climbing = &mut self.climbing;
+        let climbing = &mut self.budget.climbing;
         climbing.requests -= 1;
         if served {
             climbing.served = climbing.served.max(now);
@@ -78,9 +78,9 @@ impl State {
         // Until the last one ends, nobody knows whose need it was that counts.
         if climbing.requests == 0 {
             if std::mem::take(&mut climbing.in_vain) {
-                self.most = climbing.served.max(now);
+                self.budget.most = climbing.served.max(now);
             }
-            climbing.served = self.most;
+            climbing.served = self.budget.most;
         }
     }
 
@@ -93,12 +93,12 @@ impl State {
             0
         };
         let target = self.target(needed) + beyond;
-        target.saturating_sub(self.reserved() + self.growing)
+        target.saturating_sub(self.reserved() + self.budget.growing)
     }
 
     /// Notes what is needed with a request that lacks memory.
     pub(in crate::device) fn note_needed(&mut self, request: &Request) {
-        self.most = self.most.max(self.needs(request.size));
+        self.budget.most = self.budget.most.max(self.needs(request.size));
     }
 
     /// What is needed now, and `more` bytes.
@@ -112,7 +112,7 @@ impl State {
 
     /// The most that was ever active at once, this request included.
     pub(in crate::device) fn needed_with(&self, request: &Request) -> usize {
-        self.most.active.max(self.active_with(request))
+        self.budget.most.active.max(self.active_with(request))
     }
 
     /// What is active with this request included.
@@ -126,14 +126,14 @@ impl State {
         let slack = if !asked || self.is_near(needed) {
             needed / UNASKED_SLACK
         } else if self.guests.shared.is_some() {
-            let allocated = self.most.allocated;
+            let allocated = self.budget.most.allocated;
             let most = allocated + allocated / SHARED_SLACK;
             let turns = self.guests.most.min(most.saturating_sub(needed));
             turns.max(needed / SLACK)
         } else {
             needed / SLACK
         };
-        let credit = if asked { 0 } else { self.moved / CREDIT };
+        let credit = if asked { 0 } else { self.budget.moved / CREDIT };
         needed + slack.max(MIN_SLACK) + credit
     }
 
@@ -144,17 +144,19 @@ impl State {
 
     /// The memory of the device, or the process's share of it.
     pub(in crate::device) fn most_there_is(&self) -> usize {
-        self.limit.map_or(self.total, |limit| limit.min(self.total))
+        self.budget
+            .limit
+            .map_or(self.budget.total, |limit| limit.min(self.budget.total))
     }
 
     /// Whether half of all the memory there is will hardly be needed.
     pub(in crate::device) fn is_half_enough(&self, request: &Request) -> bool {
-        !self.device_full && self.needed_with(request) < self.most_there_is() / 2
+        !self.budget.device_full && self.needed_with(request) < self.most_there_is() / 2
     }
 
     /// Whether much more memory can be had than what is held.
     pub(in crate::device) fn is_ample(&self) -> bool {
-        !self.device_full && !self.is_near(self.reserved())
+        !self.budget.device_full && !self.is_near(self.reserved())
     }
 
     /// Whether a request takes memory away from elsewhere, as no more is to be obtained.
@@ -164,12 +166,13 @@ impl State {
 
     /// Whether there is no more to be obtained.
     pub(in crate::device) fn is_full(&self, request: &Request) -> bool {
-        self.device_full || self.room_under_limit() < request.size
+        self.budget.device_full || self.room_under_limit() < request.size
     }
 
     /// Bytes that may be obtained from the driver under the process's limit.
     pub(in crate::device) fn room_under_limit(&self) -> usize {
-        self.limit
+        self.budget
+            .limit
             .map_or(usize::MAX, |limit| limit.saturating_sub(self.held()))
     }
 }
@@ -191,20 +194,20 @@ mod tests {
     fn streams_that_take_turns_may_hold_as_much_more_as_they_had_of_each_others() {
         let settings = Settings::parse("expandable_segments:True").expect("valid");
         let mut state = State::new(settings);
-        state.total = 64 * GIB;
+        state.budget.total = 64 * GIB;
         let beyond = |state: &State| state.target(28 * GIB) - 28 * GIB;
         let usual = beyond(&state);
         assert_eq!(usual, 28 * GIB / 36);
         state.guests.shared = Some(ListId(3));
-        state.most.allocated = 28 * GIB;
+        state.budget.most.allocated = 28 * GIB;
         for (most, expected) in [(0, usual), (GIB, GIB), (5 * GIB, 2 * GIB)] {
             state.guests.most = most;
             assert_eq!(beyond(&state), expected);
         }
         // A part of what is active waits for another stream.
-        state.most.allocated = 27 * GIB;
+        state.budget.most.allocated = 27 * GIB;
         assert_eq!(beyond(&state), 27 * GIB + 27 * GIB / 14 - 28 * GIB);
-        state.most.allocated = 20 * GIB;
+        state.budget.most.allocated = 20 * GIB;
         assert_eq!(beyond(&state), usual);
     }
 
@@ -226,7 +229,7 @@ mod tests {
         assert!(device.deallocate(first));
         allocate(128 << 20);
         let state = device.state.lock();
-        let Needed { active, allocated } = state.most;
+        let Needed { active, allocated } = state.budget.most;
         assert_eq!(active.next_multiple_of(1 << 20), 192 << 20);
         assert_eq!(allocated.next_multiple_of(1 << 20), 128 << 20);
     }

@@ -4,5 +4,6 @@
 mod captures;
 mod checkpoint;
 mod sleep;
+pub(super) mod sleepers;
 
 pub use checkpoint::{Checkpoint, Restored};

@@ -53,12 +53,12 @@ impl DeviceAllocator {
         let state = self.state.look();
         let block = state.live.get(addr, &state.arena);
         let segment = block.and_then(|id| state.segments.get(state.arena[id].segment));
-        segment.is_some_and(|segment| segment.pages.is_some() && state.is_asleep(segment.pool))
+        segment.is_some_and(|segment| segment.pages.is_some() && state.sleep.has(segment.pool))
     }
 
     /// A pool that sleeps serves no request.
     pub(in crate::device) fn refuse_asleep(&self, state: &State, pool: PoolId) -> Result<()> {
-        if !state.is_asleep(pool) {
+        if !state.sleep.has(pool) {
             return Ok(());
         }
         Err(AllocError::Sleep {
@@ -97,8 +97,8 @@ impl DeviceAllocator {
         };
         // From here on they serve nobody, and none is forgotten while pages go.
         for &pool in &pools {
-            if !state.is_asleep(pool) {
-                state.asleep.push(pool);
+            if !state.sleep.has(pool) {
+                state.sleep.pools.push(pool);
             }
         }
         pools.iter().for_each(|&pool| state.pools.hold(pool));
@@ -112,12 +112,12 @@ impl DeviceAllocator {
                 if left.contains_key(handle) {
                     return None;
                 }
-                state.numbers.part(*handle)
+                state.paging.numbers.part(*handle)
             })
             .collect();
         let leaving: usize = beds.iter().map(|bed| bed.size).sum();
-        state.leaving += leaving;
-        state.beds_change = true;
+        state.budget.leaving += leaving;
+        state.sleep.changing = true;
         // Other threads may have used and freed memory of these pools since the device was waited for.
         let late = state.tick > state.fences.synchronised();
         let (done, freed, failure) = MutexGuard::unlocked(state, || {
@@ -131,13 +131,15 @@ impl DeviceAllocator {
                 Err(error) => (0, Vec::new(), Some(error)),
             }
         });
-        state.beds_change = false;
-        state.leaving -= leaving;
+        state.sleep.changing = false;
+        state.budget.leaving -= leaving;
         pools.iter().for_each(|&pool| state.pools.unhold(pool));
         for (at, number) in numbers.into_iter().enumerate() {
             match number {
-                Some(number) if freed.get(at) == Some(&true) => state.numbers.give_up(number),
-                Some(number) => state.numbers.restore(handles[at], number),
+                Some(number) if freed.get(at) == Some(&true) => {
+                    state.paging.numbers.give_up(number)
+                }
+                Some(number) => state.paging.numbers.restore(handles[at], number),
                 None => (),
             }
         }
@@ -151,10 +153,10 @@ impl DeviceAllocator {
                 // It can be had again, and freed with the next call that returns idle memory.
                 let used = left.get(&handles[at]).copied();
                 let used = used.filter(|used| !state.fences.passed(*used));
-                state.pages.put(bed.size, handles[at], used);
+                state.paging.pages.put(bed.size, handles[at], used);
             }
         }
-        state.device_full = false;
+        state.budget.device_full = false;
         state.forget_awake();
         failure.map_or(Ok(bytes), |error| Err(error.into()))
     }
@@ -202,9 +204,9 @@ impl DeviceAllocator {
             return Ok(0);
         };
         state.forget_sleeping(|_, pool| pools.contains(&pool));
-        state.beds_change = true;
+        state.sleep.changing = true;
         let woken = self.wake_pages(state, driver, &pools);
-        state.beds_change = false;
+        state.sleep.changing = false;
         state.forget_awake();
         woken
     }
@@ -220,6 +222,7 @@ impl DeviceAllocator {
         for bed in state.sleeping_pages(pools) {
             let handle = loop {
                 let idle = state
+                    .paging
                     .pages
                     .take(bed.size, 1, |_, used| used.is_none())
                     .pop();
@@ -233,11 +236,11 @@ impl DeviceAllocator {
                     }
                 } else {
                     let huge = state.settings.is_huge_page(bed.size);
-                    state.growing += bed.size;
+                    state.budget.growing += bed.size;
                     let fresh = MutexGuard::unlocked(state, || {
                         driver.malloc_physical(self.id, bed.size, huge)
                     });
-                    state.growing -= bed.size;
+                    state.budget.growing -= bed.size;
                     match fresh {
                         Ok(handle) => break handle,
                         Err(error) if error.is_out_of_memory() => error.into(),
@@ -251,15 +254,15 @@ impl DeviceAllocator {
                 emptied = true;
                 self.empty(state, MempoolId::DEFAULT, true)?;
             };
-            state.growing += bed.size;
+            state.budget.growing += bed.size;
             let mapped =
                 MutexGuard::unlocked(state, || driver.map(self.id, bed.addr, bed.size, handle));
-            state.growing -= bed.size;
+            state.budget.growing -= bed.size;
             if let Err(error) = mapped {
-                state.pages.put(bed.size, handle, None);
+                state.paging.pages.put(bed.size, handle, None);
                 return Err(error.into());
             }
-            let number = state.numbers.give(handle);
+            let number = state.paging.numbers.give(handle);
             if let Some(pages) = state.pages_mut(bed.segment) {
                 pages.wake(bed.page, handle, number);
             }
@@ -270,11 +273,6 @@ impl DeviceAllocator {
 }
 
 impl State {
-    /// Whether a pool serves nobody for now.
-    pub(in crate::device) fn is_asleep(&self, pool: PoolId) -> bool {
-        self.asleep.contains(&pool)
-    }
-
     fn pools_named(&self, pool: Option<MempoolId>) -> Result<Vec<PoolId>> {
         match pool {
             None => {
@@ -340,13 +338,13 @@ impl State {
         &mut self,
         releasable: impl Fn(&Self, PoolId) -> bool,
     ) {
-        if self.asleep.is_empty() || self.beds_change {
+        if self.sleep.pools.is_empty() || self.sleep.changing {
             return;
         }
         let mut found = Vec::new();
         for (_, list) in self.lists.iter().filter(|(id, _)| id.is_virtual()) {
             let in_use = self.pools.get(list.pool).is_some_and(|p| p.use_count > 0);
-            if in_use || !self.is_asleep(list.pool) || !releasable(self, list.pool) {
+            if in_use || !self.sleep.has(list.pool) || !releasable(self, list.pool) {
                 continue;
             }
             for id in list.free.iter(&self.arena) {
@@ -372,7 +370,7 @@ impl State {
     /// Pools without a page that sleeps serve requests again.
     fn forget_awake(&mut self) {
         let segments = &self.segments;
-        self.asleep.retain(|pool| {
+        self.sleep.pools.retain(|pool| {
             let own = segments.iter().filter(|(_, segment)| segment.pool == *pool);
             own.filter_map(|(_, segment)| segment.pages.as_ref())
                 .any(|pages| pages.asleep() > 0)

@@ -39,7 +39,7 @@ impl State {
     /// Returns the event's block if it waits for no other.
     fn end_event(&mut self, done: PendingUse) -> Option<BlockId> {
         if done.last {
-            self.idle_events.push(done.event);
+            self.events.idle.push(done.event);
         }
         self.end_use(done.block)
     }
@@ -64,7 +64,7 @@ impl State {
             let large_enough = block.list == request.list && block.size >= request.size;
             large_enough && (!shortly || (stream.id == DEFAULT_STREAM && block.events == 1))
         };
-        let mut pending = self.pending.iter();
+        let mut pending = self.events.pending.iter();
         let (stream, found) = pending.find(|(stream, pending)| fits(*stream, pending.block))?;
         Some((stream, found.block))
     }
@@ -94,20 +94,20 @@ impl DeviceAllocator {
         mut budget: usize,
         done: impl Fn(&mut State, PendingUse),
     ) {
-        for stream in 0..state.pending.streams() {
+        for stream in 0..state.events.pending.streams() {
             let mut completed = None;
-            while let Some(head) = state.pending.head(stream) {
+            while let Some(head) = state.events.pending.head(stream) {
                 if budget == 0 {
                     return;
                 }
                 let known = completed == Some(head.event);
                 if !known && !matches!(self.driver.event_query(head.event), Ok(true)) {
-                    state.traffic.note();
+                    state.events.traffic.note();
                     break;
                 }
                 // The event may be used again from the last of its blocks on.
                 completed = (!head.last).then_some(head.event);
-                state.pending.pop(stream);
+                state.events.pending.pop(stream);
                 done(state, head);
                 budget -= 1;
             }
@@ -122,34 +122,34 @@ impl DeviceAllocator {
     /// Events are recorded with the lock released: recording goes through the client's task queue and may wait
     /// for room in it, while the queue's consumer may be allocating.
     pub(in crate::device) fn fence_deferred(&self, state: &mut MutexGuard<'_, State>) {
-        if state.deferred.is_empty() {
+        if state.events.deferred.is_empty() {
             return;
         }
-        state.deferred_bytes = 0;
-        let mut deferred = std::mem::take(&mut state.deferred);
-        let mut waiting = std::mem::take(&mut state.to_fence);
+        state.events.deferred_bytes = 0;
+        let mut deferred = std::mem::take(&mut state.events.deferred);
+        let mut waiting = std::mem::take(&mut state.events.to_fence);
         let capturing = state.captures > 0;
         deferred.retain(|&id| {
             let block = &state.arena[id];
-            let mut uses = state.uses.of(block).iter();
+            let mut uses = state.events.uses.of(block).iter();
             if capturing && uses.any(|used| self.is_captured(used)) {
-                state.deferred_bytes += block.size;
+                state.events.deferred_bytes += block.size;
                 return true;
             }
             let uses = state.take_uses(id);
             let outside = uses.iter().filter(|used| !used.captured);
             let before = waiting.len();
             waiting.extend(outside.map(|used| (used.stream, id)));
-            state.uses.recycle(uses);
+            state.events.uses.recycle(uses);
             state.arena[id].events = (waiting.len() - before) as u16;
             if waiting.len() == before {
                 state.complete_free(id, None);
             }
             false
         });
-        state.deferred = deferred;
-        state.detached += waiting.len();
-        let resets = state.resets;
+        state.events.deferred = deferred;
+        state.events.detached += waiting.len();
+        let resets = state.events.resets;
         waiting.sort_unstable_by_key(|(stream, id)| (stream.device, stream.id, state.pool_of(*id)));
         let mut left = &waiting[..];
         while let Some((stream, first)) = left.first().copied() {
@@ -159,27 +159,28 @@ impl DeviceAllocator {
             let group;
             (group, left) = left.split_at(left.iter().take_while(|use_| alike(use_)).count());
             let recorded = self.record_event(state, stream);
-            state.detached -= group.len();
-            if state.resets != resets {
+            state.events.detached -= group.len();
+            if state.events.resets != resets {
                 // Given up while the event was recorded, as all others are that were.
                 state
-                    .idle_events
+                    .events
+                    .idle
                     .extend(recorded.ok().map(|(event, _)| event));
                 group.iter().for_each(|(_, id)| state.use_done(*id));
                 continue;
             }
             match recorded {
-                Ok(recorded) => state.pending.push_all(stream, recorded, group),
+                Ok(recorded) => state.events.pending.push_all(stream, recorded, group),
                 // Nothing is lost: the blocks stay out of use until the device has been synchronised.
                 Err(_) => {
                     let tick = state.tick;
                     let blocks = group.iter().map(|(_, id)| (*id, tick));
-                    state.unfenced.extend(blocks);
+                    state.events.unfenced.extend(blocks);
                 }
             }
         }
         waiting.clear();
-        state.to_fence = waiting;
+        state.events.to_fence = waiting;
     }
 
     /// Whether a use is part of a graph that is being captured, or an event after it would be.
@@ -193,7 +194,7 @@ impl DeviceAllocator {
         state: &mut MutexGuard<'_, State>,
         stream: StreamToken,
     ) -> DriverResult<(EventHandle, bool)> {
-        let event = state.idle_events.pop();
+        let event = state.events.idle.pop();
         let planned = state.planning.is_followed() && self.driver.orders_streams();
         MutexGuard::unlocked(state, || {
             let event = match event {
@@ -222,21 +223,23 @@ impl DeviceAllocator {
         stream: StreamToken,
         block: BlockId,
     ) -> DriverResult<()> {
-        let taken = state.pending.take_through(stream, block);
+        let taken = state.events.pending.take_through(stream, block);
         let Some(last) = taken.last().copied() else {
             return Ok(());
         };
-        state.detached += taken.len();
-        let resets = state.resets;
+        state.events.detached += taken.len();
+        let resets = state.events.resets;
         let waited = MutexGuard::unlocked(state, || self.driver.event_synchronize(last.event));
-        state.detached -= taken.len();
+        state.events.detached -= taken.len();
         match waited {
-            _ if state.resets != resets => taken.into_iter().for_each(|it| state.event_done(it)),
+            _ if state.events.resets != resets => {
+                taken.into_iter().for_each(|it| state.event_done(it))
+            }
             Ok(()) => {
                 let left = self.return_completed(state, taken, last.event);
-                state.pending.put_back(stream, left);
+                state.events.pending.put_back(stream, left);
             }
-            Err(_) => state.pending.put_back(stream, taken),
+            Err(_) => state.events.pending.put_back(stream, taken),
         }
         waited
     }
@@ -279,23 +282,23 @@ impl DeviceAllocator {
         pool: Option<PoolId>,
     ) -> Result<()> {
         // A block may have returned, served and be among them again since the device was waited for.
-        let (over, left): (Vec<_>, Vec<_>) = std::mem::take(&mut state.unfenced)
+        let (over, left): (Vec<_>, Vec<_>) = std::mem::take(&mut state.events.unfenced)
             .into_iter()
             .partition(|(_, freed)| tick.is_some_and(|tick| *freed <= tick));
-        state.unfenced = left;
+        state.events.unfenced = left;
         over.into_iter().for_each(|(id, _)| state.use_done(id));
-        let mut waiting = state.pending.drain();
+        let mut waiting = state.events.pending.drain();
         if let Some(pool) = pool {
             for (stream, pending) in std::mem::take(&mut waiting) {
                 if state.pool_of(pending.block) == pool {
                     waiting.push((stream, pending));
                 } else {
-                    state.pending.push(stream, pending);
+                    state.events.pending.push(stream, pending);
                 }
             }
         }
-        state.detached += waiting.len();
-        let resets = state.resets;
+        state.events.detached += waiting.len();
+        let resets = state.events.resets;
         let mut failure = None;
         for (stream, pending) in waiting {
             let waited = match failure {
@@ -304,12 +307,12 @@ impl DeviceAllocator {
                 }
                 Some(error) => Err(error),
             };
-            state.detached -= 1;
+            state.events.detached -= 1;
             match waited {
                 Ok(()) => state.event_done(pending),
-                Err(_) if state.resets != resets => state.event_done(pending),
+                Err(_) if state.events.resets != resets => state.event_done(pending),
                 Err(error) => {
-                    state.pending.push(stream, pending);
+                    state.events.pending.push(stream, pending);
                     failure = Some(error);
                 }
             }
@@ -321,22 +324,22 @@ impl DeviceAllocator {
     /// being reset, whose events will never complete.
     pub fn drop_pending_events(&self) {
         let mut state = self.state.lock();
-        state.resets += 1;
-        for (_, pending) in state.pending.drain() {
+        state.events.resets += 1;
+        for (_, pending) in state.events.pending.drain() {
             state.event_done(pending);
         }
-        for (id, _) in std::mem::take(&mut state.unfenced) {
+        for (id, _) in std::mem::take(&mut state.events.unfenced) {
             state.use_done(id);
         }
-        for id in std::mem::take(&mut state.deferred) {
+        for id in std::mem::take(&mut state.events.deferred) {
             let uses = state.take_uses(id);
-            state.uses.recycle(uses);
+            state.events.uses.recycle(uses);
             state.use_done(id);
         }
-        state.deferred_bytes = 0;
+        state.events.deferred_bytes = 0;
         // How far streams have come is asked anew: another device may be the one that is reset.
         let fences = state.fences.take_outstanding();
-        state.idle_events.extend(fences);
+        state.events.idle.extend(fences);
         self.unlock(state);
     }
 }

@@ -30,7 +30,7 @@ impl DeviceAllocator {
         state.ladder.fence_waits += 1;
         let waited = MutexGuard::unlocked(state, || self.driver.event_synchronize(last));
         for (_, event) in waiting {
-            state.idle_events.push(event);
+            state.events.idle.push(event);
         }
         waited?;
         state.fences.complete(stream, covers);
@@ -44,7 +44,7 @@ impl DeviceAllocator {
         stream: StreamKey,
     ) -> DriverResult<()> {
         let tick = state.tick;
-        let event = state.idle_events.pop();
+        let event = state.events.idle.pop();
         let recorded = MutexGuard::unlocked(state, || {
             let event = match event {
                 Some(event) => event,
@@ -76,7 +76,7 @@ impl DeviceAllocator {
         for (stream, mut event) in heads {
             while matches!(self.driver.event_query(event), Ok(true)) {
                 if let Some(done) = state.fences.pop(stream) {
-                    state.idle_events.push(done);
+                    state.events.idle.push(done);
                 }
                 match state.fences.heads().find(|(of, _)| *of == stream) {
                     Some((_, next)) => event = next,

@@ -88,14 +88,17 @@ impl DeviceAllocator {
         let captured = self.in_capture(&state);
         let state = &mut *state;
         state.arena.marks.clear(id);
-        state.uses.add(&mut state.arena[id], stream, captured);
+        state
+            .events
+            .uses
+            .add(&mut state.arena[id], stream, captured);
         true
     }
 
     /// From now on frees with uses share events, whether there are many or few and whoever looks: for tests.
     #[doc(hidden)]
     pub fn assume_heavy_traffic(&self) {
-        self.state.lock().traffic.stay_heavy();
+        self.state.lock().events.traffic.stay_heavy();
     }
 
     /// Takes back a `record_stream`: the client knows that the use has ended. False when `addr` is not
@@ -108,7 +111,7 @@ impl DeviceAllocator {
             return false;
         };
         let state = &mut *state;
-        state.uses.remove(&mut state.arena[id], stream);
+        state.events.uses.remove(&mut state.arena[id], stream);
         true
     }
 
@@ -126,15 +129,15 @@ impl DeviceAllocator {
         state.tick += 1;
         if state.arena[id].state == BlockState::Live {
             let state = &mut *state;
-            state.uses.remove(&mut state.arena[id], stream);
-        } else if let Some(pending) = state.pending.take(stream, id) {
+            state.events.uses.remove(&mut state.arena[id], stream);
+        } else if let Some(pending) = state.events.pending.take(stream, id) {
             state.event_done(pending);
-        } else if let Some(at) = state.deferred.iter().position(|other| *other == id) {
+        } else if let Some(at) = state.events.deferred.iter().position(|other| *other == id) {
             let state = &mut *state;
-            state.uses.remove(&mut state.arena[id], stream);
+            state.events.uses.remove(&mut state.arena[id], stream);
             if state.arena[id].uses == NO_USES {
-                state.deferred.remove(at);
-                state.deferred_bytes -= state.arena[id].size;
+                state.events.deferred.remove(at);
+                state.events.deferred_bytes -= state.arena[id].size;
                 state.use_done(id);
             }
         }

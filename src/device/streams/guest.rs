@@ -178,7 +178,7 @@ impl State {
 
     /// Whether moving memory for a request costs more than a guest does.
     fn is_worth_lending(&self, request: &Request) -> bool {
-        request.size >= WORTH && self.aliasing == Some(false)
+        request.size >= WORTH && self.paging.aliasing == Some(false)
     }
 
     /// The size of the largest block that a request may have a part of.

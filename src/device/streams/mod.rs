@@ -9,3 +9,4 @@ mod order;
 mod overtake;
 mod returning;
 mod shared;
+pub(super) mod waiting;

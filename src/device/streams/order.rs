@@ -51,12 +51,12 @@ impl DeviceAllocator {
             state.fences.put_back(used.stream, covers, event);
             return false;
         }
-        let resets = state.resets;
+        let resets = state.events.resets;
         let waits = MutexGuard::unlocked(state, || self.driver.stream_wait(self.id, waiter, event));
-        if state.resets == resets {
+        if state.events.resets == resets {
             state.fences.put_back(used.stream, covers, event);
         } else {
-            state.idle_events.push(event);
+            state.events.idle.push(event);
         }
         match waits {
             Ok(()) => {
@@ -131,7 +131,7 @@ impl DeviceAllocator {
             self.order_home(state);
         }
         for _ in 0..MOST_WAITS {
-            if state.is_asleep(request.pool) {
+            if state.sleep.has(request.pool) {
                 return None;
             }
             if let Some(id) = state.find(request) {
@@ -163,7 +163,7 @@ impl DeviceAllocator {
     ) -> Option<usize> {
         let (addr, used) = (state.arena[id].addr, state.last_use(id));
         let ordered = self.order(state, request.stream, used);
-        if ordered && !state.is_asleep(request.pool) && state.is_still(id, addr, request) {
+        if ordered && !state.sleep.has(request.pool) && state.is_still(id, addr, request) {
             return Some(state.hand_out(id, request, context.clone()));
         }
         self.serve_shared(state, request, context)

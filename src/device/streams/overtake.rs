@@ -19,19 +19,19 @@ impl DeviceAllocator {
         if state.captures > 0 || state.fences.is_blind(waiter) || !self.driver.orders_streams() {
             return false;
         }
-        let of_block = state.pending.iter().find(|(_, it)| it.block == id);
+        let of_block = state.events.pending.iter().find(|(_, it)| it.block == id);
         let Some((stream, _)) = of_block.filter(|(_, it)| it.for_streams) else {
             return false;
         };
-        let taken = state.pending.take_through(stream, id);
+        let taken = state.events.pending.take_through(stream, id);
         let Some(event) = taken.last().map(|last| last.event) else {
             return false;
         };
-        state.detached += taken.len();
-        let resets = state.resets;
+        state.events.detached += taken.len();
+        let resets = state.events.resets;
         let waits = MutexGuard::unlocked(state, || self.driver.stream_wait(self.id, waiter, event));
-        state.detached -= taken.len();
-        if state.resets != resets {
+        state.events.detached -= taken.len();
+        if state.events.resets != resets {
             taken.into_iter().for_each(|it| state.event_done(it));
             return true;
         }
@@ -39,7 +39,7 @@ impl DeviceAllocator {
             if error.code == UNSUPPORTED_CODE {
                 state.fences.set_blind(waiter);
             }
-            state.pending.put_back(stream, taken);
+            state.events.pending.put_back(stream, taken);
             return false;
         }
         state.ladder.stream_waits += 1;
@@ -64,7 +64,7 @@ impl State {
             last.last = true;
             ended.iter_mut().for_each(|it| it.last = false);
         }
-        self.pending.put_back(stream, left);
+        self.events.pending.put_back(stream, left);
         // That stream's events that were recorded before it waited tell nothing of the blocks.
         self.tick += 1;
         ended.into_iter().for_each(|it| self.event_done(it));
@@ -110,7 +110,12 @@ mod tests {
         assert!(addrs.iter().all(|&addr| device.deallocate(addr)));
         let mut state = device.state.lock();
         device.reap_events(&mut state);
-        let events: Vec<_> = state.pending.iter().map(|(_, it)| it.event).collect();
+        let events: Vec<_> = state
+            .events
+            .pending
+            .iter()
+            .map(|(_, it)| it.event)
+            .collect();
         assert_eq!(events, [events[0]; 2], "they share it");
         drop(state);
         (driver, device, blocks)
@@ -124,6 +129,7 @@ mod tests {
             assert!(device.order_pending(&mut state, blocks[at]));
             assert_eq!(driver.calls("stream_wait"), 1);
             let left: Vec<_> = state
+                .events
                 .pending
                 .iter()
                 .map(|(_, it)| (it.block, it.last))
@@ -135,7 +141,10 @@ mod tests {
             driver.finish(OTHER);
             let mut state = device.state.lock();
             device.reap_events(&mut state);
-            assert_eq!((state.pending.len(), state.idle_events.len()), (0, 1));
+            assert_eq!(
+                (state.events.pending.len(), state.events.idle.len()),
+                (0, 1)
+            );
         }
     }
 
@@ -145,9 +154,9 @@ mod tests {
         let mut state = device.state.lock();
         for (id, idle) in blocks.into_iter().zip([0, 1]) {
             assert!(device.order_pending(&mut state, id));
-            assert_eq!(state.idle_events.len(), idle);
+            assert_eq!(state.events.idle.len(), idle);
         }
-        assert!(state.pending.is_empty());
+        assert!(state.events.pending.is_empty());
     }
 
     #[test]
@@ -156,7 +165,7 @@ mod tests {
         let mut state = device.state.lock();
         assert!(!device.order_pending(&mut state, blocks[0]));
         assert_eq!(driver.calls("stream_wait"), 0);
-        assert_eq!(state.pending.len(), 2);
+        assert_eq!(state.events.pending.len(), 2);
     }
 
     #[test]
@@ -181,10 +190,10 @@ mod tests {
     fn a_failed_wait_changes_nothing() {
         let (driver, device, blocks) = two_wait(true);
         let mut state = device.state.lock();
-        let before: Vec<_> = state.pending.iter().collect();
+        let before: Vec<_> = state.events.pending.iter().collect();
         driver.fail_call(0, 500_000);
         assert!(!device.order_pending(&mut state, blocks[0]));
-        assert_eq!(state.pending.iter().collect::<Vec<_>>(), before);
+        assert_eq!(state.events.pending.iter().collect::<Vec<_>>(), before);
         assert!(!state.fences.is_blind(StreamKey(1)));
         driver.refuse_waits();
         assert!(!device.order_pending(&mut state, blocks[0]));

@@ -172,7 +172,7 @@ impl State {
             && self.captures == 0
             && self.busy == 0
             && self.may_be_guest(request);
-        let often = asked && self.moved > MIN_SLACK;
+        let often = asked && self.budget.moved > MIN_SLACK;
         let helps = self.guests.share_eagerly
             || (self.is_full(request) || often) && self.moves_memory(request);
         may && helps && self.others_could_serve(request)

@@ -95,7 +95,7 @@ fn a_free_memory_callback_that_throws_does_not_end_virtual_segments() {
     assert!(!driver.failure_is_planned());
     assert!(device.deallocate(first));
     device.allocate(12 * MIB, OTHER).expect("fits");
-    assert!(device.state.lock().virtual_memory);
+    assert!(device.state.lock().paging.virtual_memory);
 }
 
 /// Segments that go back to the driver the second time memory is short.
@@ -196,7 +196,7 @@ fn a_failed_mapping_call_ends_virtual_segments() {
             .allocate(20 * MIB, HOME)
             .expect("fixed segments serve");
         assert!(!driver.failure_is_planned(), "{call}");
-        assert!(!device.state.lock().virtual_memory, "{call}");
+        assert!(!device.state.lock().paging.virtual_memory, "{call}");
     }
 }
 

@@ -91,7 +91,7 @@ fn small_blocks_that_nobody_asks_for_make_room_for_large_ones() {
         device
             .state
             .lock_or_unwind()
-            .with(|state| state.quick.holds_large())
+            .with(|state| state.cache.quick.holds_large())
     };
     assert!(use_large(1000));
     let large = [20, 24, 28].map(|mib| allocate(&device, mib * MIB - 4096));
@@ -110,7 +110,7 @@ fn small_blocks_that_nobody_asks_for_make_room_for_large_ones() {
         device
             .state
             .lock_or_unwind()
-            .with(|state| state.quick.is_full())
+            .with(|state| state.cache.quick.is_full())
     );
     assert!(device.deallocate(large[1]) && device.deallocate(large[2]));
     assert!(use_large(1000));

@@ -194,11 +194,16 @@ fn an_event_that_a_block_waits_for_is_not_free_for_other_uses() {
     }
     let mut state = device.state.lock();
     device.fence_deferred(&mut state);
-    let waiting: Vec<_> = state.pending.iter().map(|(_, pending)| pending).collect();
+    let waiting: Vec<_> = state
+        .events
+        .pending
+        .iter()
+        .map(|(_, pending)| pending)
+        .collect();
     assert_eq!(waiting[0].event, waiting[1].event);
     // It completes between two questions.
     let last = waiting[1].block;
-    let taken = state.pending.take_through(token(OTHER), last);
+    let taken = state.events.pending.take_through(token(OTHER), last);
     let asked = driver.clone();
     driver.meanwhile("event_query", move || {
         // There may be no second question, and what is left of this belongs to the driver.
@@ -211,7 +216,7 @@ fn an_event_that_a_block_waits_for_is_not_free_for_other_uses() {
         asked.meanwhile("event_query", finish);
     });
     let left = device.return_completed(&mut state, taken, EventHandle(99));
-    let is_idle = |event| state.idle_events.contains(event);
+    let is_idle = |event| state.events.idle.contains(event);
     assert!(!left.iter().any(|pending| is_idle(&pending.event)));
 }
 
@@ -228,7 +233,7 @@ fn what_two_requests_asked_for_in_vain_is_not_needed() {
             assert!(device.allocate(3 * GIB, OTHER).is_err());
         });
     });
-    assert!(device.state.lock().most.active <= 2 * GIB);
+    assert!(device.state.lock().budget.most.active <= 2 * GIB);
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn a_block_whose_event_was_waited_for_during_a_reset_is_free() {
         failing.fail_call(0, 507_001);
     });
     assert!(device.allocate(40 * MIB, HOME).is_err());
-    assert_eq!(device.state.lock().pending.len(), 0);
+    assert_eq!(device.state.lock().events.pending.len(), 0);
     assert_eq!(device.allocate(40 * MIB, HOME).ok(), Some(addr));
     device.check_consistency().expect("consistent");
 }
@@ -89,7 +89,7 @@ fn a_block_whose_event_was_recorded_during_a_reset_is_free() {
     let other = device.clone();
     driver.meanwhile("event_record", move || other.drop_pending_events());
     assert!(device.deallocate(addr));
-    assert_eq!(device.state.lock().pending.len(), 0);
+    assert_eq!(device.state.lock().events.pending.len(), 0);
     assert_eq!(device.allocate(40 * MIB, HOME).ok(), Some(addr));
     device.check_consistency().expect("consistent");
 }

@@ -124,8 +124,10 @@ impl State {
             stream: request.stream,
             pool: self.pools.id_of(request.pool),
             virtual_memory: request.virtual_memory,
-            addresses_short: request.virtual_memory && self.addresses_short && !self.device_full,
-            limit: self.limit,
+            addresses_short: request.virtual_memory
+                && self.paging.addresses_short
+                && !self.budget.device_full,
+            limit: self.budget.limit,
             size: request.size,
             alloc_size,
             active: self.stats.blocks.active_bytes() as usize,

@@ -143,8 +143,8 @@ impl DeviceAllocator {
     pub fn bookkeeping_bytes(&self) -> usize {
         let state = self.state.look();
         let lists = state.lists.iter().map(|(_, list)| list.free.heap_bytes());
-        let found = state.live.heap_bytes() + state.lookups.heap_bytes();
+        let found = state.live.heap_bytes() + state.cache.lookups.heap_bytes();
         let blocks = state.arena.heap_bytes() + found;
-        blocks + lists.sum::<usize>() + state.leases.heap_bytes()
+        blocks + lists.sum::<usize>() + state.threads.leases.heap_bytes()
     }
 }

@@ -36,7 +36,7 @@ impl DeviceAllocator {
     ) -> OomReport {
         let situation = state.situation(request, alloc_size, tried);
         let requested = request.requested;
-        let limit = state.limit;
+        let limit = state.budget.limit;
         let allocated = state.stats.blocks.current(Lane::AllocatedBytes) as usize;
         let active = state.stats.blocks.active_bytes() as usize;
         let reserved = state.reserved();

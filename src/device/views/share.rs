@@ -22,7 +22,7 @@ impl DeviceAllocator {
         let id = state.live.get(addr, &state.arena)?;
         let block = &state.arena[id];
         // From when it begins to fall asleep the driver may have the handles back.
-        if state.is_asleep(state.lists[block.list].pool) {
+        if state.sleep.has(state.lists[block.list].pool) {
             return None;
         }
         let pages = state.pages_of(id)?;
