@@ -2,23 +2,31 @@
 //!
 //! Two types, whose methods the folders group: `State` is the bookkeeping under the device's lock, pure; the methods of
 //! [`DeviceAllocator`] add the effects: they call the driver, always with the lock released (except to query an event).
-//! What a folder offers to the others is `pub(in crate::device)`.
+//! `State` is made of parts, each the matter of one folder, where its type is. Of the methods of these two types, those of a
+//! folder call only those of folders above it in this list (a test of `xtask` sees to that); what a folder offers to the
+//! others is `pub(in crate::device)`.
 //!
 //! | | what lives there |
 //! |---|---|
-//! | `state`, `transitions`, `segments`, `history`, `damage` | the state, and what happens to a block and a segment |
+//! | `state` | what the lock protects, and sums of it |
+//! | `blocks` | what happens to a block and to a segment |
 //! | `policy` | how much may be held, how large what is obtained is |
-//! | `hot` | requests served from cache, and frees |
 //! | `streams` | when freed memory may be used again, and by which stream |
 //! | `paging` | virtual segments: where memory is mapped, which memory moves |
+//! | `reclaim` | what goes back to the driver |
+//! | `growth` | new memory for a request: mapped, or a segment of the driver's |
+//! | `hot` | requests served from cache, and frees |
 //! | `planning` | programs that repeat themselves: large blocks lie where no memory has to move |
-//! | `pools` | private pools: captures, checkpoints, sleep |
+//! | `history`, `damage`, `poison` | what is recorded, what an error of the memory or a panic leaves |
+//! | `views` | what is said of memory |
 //! | `ladder` | what a request climbs that the cache does not serve |
-//! | `poison` | what a panic in the middle of a change leaves |
-//! | `views`, `check` | what is said of memory; that all of it is consistent |
+//! | `pools` | private pools: captures, checkpoints, sleep |
+//! | `check` | that all of it is consistent |
 
+mod blocks;
 mod check;
 mod damage;
+mod growth;
 mod history;
 mod hot;
 mod ladder;
@@ -29,12 +37,11 @@ mod planning;
 mod poison;
 mod policy;
 mod pools;
-mod segments;
+mod reclaim;
 mod state;
 mod streams;
 #[cfg(test)]
 mod tests;
-mod transitions;
 mod views;
 
 pub use pools::{Checkpoint, Restored};

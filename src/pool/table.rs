@@ -99,6 +99,13 @@ impl PoolTable {
         }
     }
 
+    /// Whether a graph may be replayed that has a pool's memory, or may run still, where the device was waited for after
+    /// `tick`.
+    pub fn is_of_graph(&self, pool: PoolId, tick: u64) -> bool {
+        let graphs = self.get(pool).filter(|pool| pool.captured);
+        graphs.is_some_and(|pool| pool.use_count > 0 || pool.released > tick)
+    }
+
     /// Every pool.
     pub fn iter(&self) -> impl Iterator<Item = (PoolId, &PrivatePool)> {
         self.slots

@@ -48,6 +48,11 @@ pub struct Ladder {
 }
 
 impl Ladder {
+    /// Pages that moved from one place to another so far.
+    pub fn pages_moved(&self) -> u64 {
+        self.pages_lent + self.pages_unmapped
+    }
+
     /// Names and counts, in the order of the fields.
     pub fn entries(&self) -> [(&'static str, u64); 20] {
         [

@@ -20,6 +20,8 @@ mod deny;
 mod device;
 mod env;
 mod fuzz;
+#[cfg(test)]
+mod layers;
 mod models;
 mod mutate;
 mod package;

@@ -30,6 +30,12 @@ impl LastFreed {
 }
 
 impl DeviceAllocator {
+    /// Gives the block at `addr` back; false when it is not a live block of this device, or that is poisoned.
+    #[inline]
+    pub fn deallocate(&self, addr: usize) -> bool {
+        self.deallocate_plain(addr) || self.deallocate_with(addr, None)
+    }
+
     /// Gives the block at `addr` back if nothing but that is to be done; false when it is not a live block
     /// of this device, or needs more.
     #[inline]

@@ -1,6 +1,6 @@
 //! Requests that are served from cache, and frees, while nothing else goes on; blocks leased to threads that would wait for
-//! each other. No driver call, no heap allocation. Depends on `state`, `transitions`, `policy`, and on the search of `paging`
-//! for the best free block of virtual segments.
+//! each other. No driver call, no heap allocation. Depends on `blocks`, `policy`,
+//! and `streams` for frees that have more to do.
 
 mod bounce;
 pub(super) mod cache;

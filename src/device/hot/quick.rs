@@ -239,19 +239,6 @@ impl State {
         outcome == Keep::Kept
     }
 
-    /// Keeps a block that waited for other streams, if it may be. Its entry left the address map when it was freed.
-    pub(in crate::device) fn keep_completed(&mut self, list: ListId, id: BlockId) -> bool {
-        let block = &self.arena[id];
-        let (addr, size) = (block.addr, block.size);
-        let plain = block.flags == 0 && self.cache.quick.is_on();
-        let kept = plain && self.cache.quick.keep(&mut self.arena, list, size, id) == Keep::Kept;
-        if kept {
-            self.live.insert(addr, id);
-            self.cache.lookups.set(addr, id);
-        }
-        kept
-    }
-
     /// Gives up what was not asked for since the last time, where the blocks above [`MOST_STEPPED`] or those up to there
     /// have no room.
     #[cold]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::climb::Attempt;
-use super::growth::Refusal;
 use crate::device::DeviceAllocator;
+use crate::device::paging::Refusal;
 use crate::device::state::{Request, State};
 use crate::driver::OUT_OF_MEMORY_CODE;
 use crate::error::{AllocError, Result};
@@ -53,7 +53,7 @@ impl DeviceAllocator {
         {
             private.captured = true;
         }
-        self.refuse_asleep(&state, pool)?;
+        state.sleep.refuse(pool, self.id)?;
         let mut request = state.request(bytes, self.pad, stream, pool);
         if state.planning.is_on()
             && let Some(addr) =

@@ -4,10 +4,10 @@
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
 
-use super::growth::Refusal;
 use super::transit::NAPS;
 use crate::config::{Rung, SkippedRungs};
 use crate::device::DeviceAllocator;
+use crate::device::paging::Refusal;
 use crate::device::state::{Request, State};
 use crate::driver::StreamToken;
 use crate::error::{AllocError, Result};
@@ -347,7 +347,7 @@ impl Climb<'_, '_> {
 
     fn try_cache(&mut self, counter: Counter) -> Step {
         // It may have fallen asleep while the lock was released.
-        or_end(self.device.refuse_asleep(self.state, self.request.pool))?;
+        or_end(self.state.sleep.refuse(self.request.pool, self.device.id))?;
         let Some(id) = self.state.find(self.request) else {
             return Continue(());
         };

@@ -1,10 +1,7 @@
-//! What a request climbs that the cache does not serve, from completed events to out of memory, and what gives memory back.
-//! Depends on all folders beside it but `check`.
+//! What a request climbs that the cache does not serve, from completed events to out of memory. Depends on all folders above it
+//! in the list of `device`.
 
 mod allocate;
 mod climb;
 mod engine;
-mod gc;
-pub(super) mod growth;
-mod reclaim;
 mod transit;

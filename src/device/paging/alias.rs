@@ -23,7 +23,7 @@ use crate::sync::MutexGuard;
 const MAX_STALE: usize = 4;
 
 /// The pages that a request could have without waiting, by their numbers.
-pub(super) type Reachable = NumberSet;
+pub(in crate::device) type Reachable = NumberSet;
 
 /// Handles that mappings left behind lead to, and the latest use there.
 pub(in crate::device) type LeftBehind = HashMap<PhysicalHandle, LastUse, BuildMix>;
@@ -57,7 +57,7 @@ impl State {
 
     /// The pages of free blocks and the idle ones that a request could have without waiting, where any
     /// mapping was left behind.
-    pub(super) fn reachable(&self, request: &Request) -> Reachable {
+    pub(in crate::device) fn reachable(&self, request: &Request) -> Reachable {
         let mut reachable = Reachable::default();
         if self.paging.stale == 0 {
             return reachable;

@@ -56,7 +56,7 @@ pub(super) enum Purpose {
 
 /// The best of two kinds.
 #[derive(Debug, Default)]
-pub(super) struct Windows {
+pub(in crate::device) struct Windows {
     /// Leaves no gaps.
     pub dense: Option<Window>,
     /// For memory that is moved: in unmapped addresses alone it keeps a gap on its left where there is room.

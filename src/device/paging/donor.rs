@@ -37,12 +37,6 @@ impl Donor {
 }
 
 impl State {
-    /// When a free block was freed, on the device's clock.
-    pub(in crate::device) fn freed_at(&self, id: BlockId) -> u64 {
-        let age = (self.tick as u32).wrapping_sub(self.arena[id].free_since);
-        self.tick.saturating_sub(age.into())
-    }
-
     /// Free blocks whose pages may be taken for a request: of the default pool and of private pools out
     /// of use, since a pool in use may be part of a graph that is replayed at its addresses. A graph's last
     /// replay may run still, on any stream, when its pool is released: the device must have been waited for since.
@@ -50,7 +44,9 @@ impl State {
         let mut donors = Vec::new();
         for (_, list) in self.lists.iter().filter(|(id, _)| id.is_virtual()) {
             let in_use = self.pools.get(list.pool).is_some_and(|p| p.use_count > 0);
-            let replayed = self.is_of_graph(list.pool, self.fences.synchronised());
+            let replayed = self
+                .pools
+                .is_of_graph(list.pool, self.fences.synchronised());
             if in_use || replayed || self.sleep.has(list.pool) {
                 continue;
             }
@@ -96,7 +92,7 @@ impl State {
         // Windows are looked for from low addresses on. Taking memory from there too keeps what moves together,
         // and free blocks elsewhere whole. New holes come later: for few pages, and where every page counts for any.
         // What a plan has blocks on comes last, high addresses first: the lowest have the largest blocks.
-        let (tight, planned) = (self.is_tight(), self.planned_addresses());
+        let (tight, planned) = (self.is_tight(), self.planning.addresses());
         donors.sort_unstable_by_key(|donor| {
             if planned.contains(&donor.addr) {
                 return (true, true, true, usize::MAX - donor.addr);

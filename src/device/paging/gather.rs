@@ -5,17 +5,8 @@ use crate::config::Rung;
 use crate::device::DeviceAllocator;
 use crate::device::state::{Request, State};
 use crate::driver::{DriverError, DriverResult, PhysicalHandle, UNSUPPORTED_CODE};
-use crate::ids::StreamKey;
 use crate::page::LastUse;
 use crate::sync::MutexGuard;
-
-impl State {
-    /// Whether a thread that does not capture may record events on a stream for a request. Another thread may capture
-    /// any but the request's own, and the event would become part of the graph.
-    pub(in crate::device) fn may_wait_for(&self, stream: StreamKey, request: &Request) -> bool {
-        self.captures == 0 || stream == request.stream
-    }
-}
 
 /// Handles that a thread holds for its window. They count as growing until they are mapped or put back.
 pub(super) struct Gathered {

@@ -34,7 +34,7 @@ impl State {
     /// The windows for a request that cost least, in ranges with pages of its size if there are any; the lowest of
     /// equal ones.
     /// Pages where a mapping was left behind can be used if `waits` for their last use are possible.
-    pub(super) fn find_windows(
+    pub(in crate::device) fn find_windows(
         &self,
         request: &Request,
         reachable: &Reachable,
@@ -279,7 +279,7 @@ impl State {
 }
 
 /// What a wait counts for, in driver calls.
-pub(super) const WAIT: usize = 16;
+pub(in crate::device) const WAIT: usize = 16;
 /// More than any window's calls.
 const FORBIDDEN: usize = 1 << 40;
 /// The least gap left of moved memory, bytes.

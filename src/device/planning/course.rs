@@ -9,7 +9,6 @@
 use std::ops::Range;
 
 use super::site::Site;
-use crate::config::Rung;
 use crate::device::state::{Request, State};
 use crate::ids::{ListId, PoolId, SegmentId};
 use crate::plan::{Cycle, Period, Place, Timetable};
@@ -130,6 +129,28 @@ impl Planning {
         self.ranges.retain(|&range| range != id);
     }
 
+    /// Addresses at which a plan has blocks; empty without one.
+    pub fn addresses(&self) -> Range<usize> {
+        match (&self.course, self.site) {
+            (Course::Following(followed), Some(site)) => {
+                site.addr..site.addr + followed.table.height
+            }
+            _ => 0..0,
+        }
+    }
+
+    /// So many pages of `page_size` bytes have moved by now, of so much that is held. From some point on it is worth to know
+    /// whether the program repeats itself.
+    pub fn note_moved(&mut self, moved: u64, page_size: usize, held: usize) {
+        if self.is_on() || self.in_vain >= MOST_TRIES {
+            return;
+        }
+        let bytes = (moved - self.moved) * page_size as u64;
+        if bytes * WORTH_NOTING >= (held as u64) << self.in_vain {
+            self.course = Course::Noting(Box::default());
+        }
+    }
+
     /// Whether the plan that is followed lies in a range that was not reserved for plans.
     fn is_in_use(&self) -> bool {
         let site = self.site.map(|site| site.segment);
@@ -159,35 +180,9 @@ fn key_of(request: &Request) -> u64 {
 }
 
 impl State {
-    /// Pages that moved so far.
-    fn pages_moved(&self) -> u64 {
-        self.ladder.pages_lent + self.ladder.pages_unmapped
-    }
-
-    /// Of these, those that the driver was called for, less idle ones that came back without a call.
+    /// Of the pages that moved so far those that the driver was called for, less idle ones that came back without a call.
     fn pages_called(&self) -> i64 {
-        self.pages_moved() as i64 - self.ladder.pages_revived as i64
-    }
-
-    /// Memory moved for a request: from some point on it is worth to know whether the program repeats itself.
-    pub(in crate::device) fn note_move(&mut self, page_size: usize) {
-        let planning = &self.planning;
-        if planning.is_on() || planning.in_vain >= MOST_TRIES || !self.may_plan() {
-            return;
-        }
-        let moved = (self.pages_moved() - planning.moved) * page_size as u64;
-        if moved * WORTH_NOTING >= (self.reserved() as u64) << planning.in_vain {
-            self.planning.course = Course::Noting(Box::default());
-        }
-    }
-
-    /// Whether blocks may lie where a plan has them.
-    fn may_plan(&self) -> bool {
-        self.paging.virtual_memory
-            && self.captures == 0
-            && self.settings.max_split_size == usize::MAX
-            && self.settings.base_addr_aligned_size.is_power_of_two()
-            && !self.settings.skipped_rungs.has(Rung::PlannedBlocks)
+        self.ladder.pages_moved() as i64 - self.ladder.pages_revived as i64
     }
 
     /// Tells of a request.
@@ -195,7 +190,7 @@ impl State {
         if request.small || request.pool != PoolId::DEFAULT || !request.virtual_memory {
             return Next::Nothing;
         }
-        let moved = self.pages_moved();
+        let moved = self.ladder.pages_moved();
         if !self.may_plan() {
             self.planning.end(moved, false);
             return Next::Nothing;
@@ -246,7 +241,7 @@ impl State {
 
     /// From the next request on blocks lie where the plan has them.
     pub(super) fn follow(&mut self, table: Timetable, site: Site, before: u64) {
-        let (moved, called) = (self.pages_moved(), self.pages_called());
+        let (moved, called) = (self.ladder.pages_moved(), self.pages_called());
         self.planning.site = Some(site);
         self.planning.course = Course::Following(Box::new(Followed {
             table,
@@ -262,7 +257,7 @@ impl State {
 
     /// No range can be had for the plan.
     pub(super) fn note_no_range(&mut self) {
-        let moved = self.pages_moved();
+        let moved = self.ladder.pages_moved();
         self.planning.end(moved, true);
     }
 
@@ -270,7 +265,7 @@ impl State {
     pub(super) fn give_up_plan(&mut self) {
         if let Course::Following(followed) = &self.planning.course {
             let in_vain = followed.spared < 0;
-            self.planning.end(self.pages_moved(), in_vain);
+            self.planning.end(self.ladder.pages_moved(), in_vain);
         }
     }
 
@@ -282,16 +277,6 @@ impl State {
                 site.filter(|&site| self.is_in_list(site, followed.table.list))
             }
             _ => None,
-        }
-    }
-
-    /// Addresses at which a plan has blocks; empty without one.
-    pub(in crate::device) fn planned_addresses(&self) -> Range<usize> {
-        match (&self.planning.course, self.planning.site) {
-            (Course::Following(followed), Some(site)) => {
-                site.addr..site.addr + followed.table.height
-            }
-            _ => 0..0,
         }
     }
 }

@@ -41,7 +41,7 @@ impl DeviceAllocator {
         };
         if served.is_none() {
             // The lock may have been released.
-            self.refuse_asleep(state, request.pool)?;
+            state.sleep.refuse(request.pool, self.id)?;
             *request = state.request(request.requested, self.pad, request.stream, request.pool);
         }
         Ok(served)

@@ -1,7 +1,7 @@
-//! How much may be held and how large what is obtained is. Pure; depends on `state`, and on `paging` for what can move.
+//! How much may be held and how large what is obtained is. Pure; depends on `state`.
 
 pub(super) mod budget;
-mod fullness;
 mod page_size;
+mod plans;
 mod sizing;
 pub(super) mod target;

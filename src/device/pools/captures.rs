@@ -4,7 +4,6 @@ use std::collections::HashSet;
 
 use crate::block::BlockState;
 use crate::device::DeviceAllocator;
-use crate::device::state::State;
 use crate::error::{AllocError, Result};
 use crate::ids::{MempoolId, PoolId};
 
@@ -153,14 +152,5 @@ impl DeviceAllocator {
                 .pools
                 .find(id)
                 .is_some_and(PoolId::is_some)
-    }
-}
-
-impl State {
-    /// Whether a graph may be replayed that has a pool's memory, or may run still, where the device was waited for after
-    /// `tick`.
-    pub(in crate::device) fn is_of_graph(&self, pool: PoolId, tick: u64) -> bool {
-        let graphs = self.pools.get(pool).filter(|pool| pool.captured);
-        graphs.is_some_and(|pool| pool.use_count > 0 || pool.released > tick)
     }
 }

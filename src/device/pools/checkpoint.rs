@@ -59,7 +59,7 @@ impl DeviceAllocator {
         let mut state = self.state.lock();
         let pool = state.pool_to_checkpoint(checkpoint.pool)?;
         state.refuse_released(pool, checkpoint.pool)?;
-        self.refuse_asleep(&state, pool)?;
+        state.sleep.refuse(pool, self.id)?;
         let targets = state.places_of(pool, checkpoint)?;
         let live: Vec<BlockId> = state.blocks_of(pool, BlockState::Live).collect();
         if live.iter().any(|&id| state.arena[id].uses != NO_USES) {

@@ -1,5 +1,5 @@
-//! Private pools: captures of graphs, checkpoints, sleep. Depends on `state`, `transitions`, `policy`, and on `paging`,
-//! `streams` and `ladder` to put memory to sleep.
+//! Private pools: captures of graphs, checkpoints, sleep. Depends on `blocks`, `streams`, and on `paging` and `reclaim` to
+//! put memory to sleep.
 
 mod captures;
 mod checkpoint;

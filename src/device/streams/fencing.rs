@@ -10,6 +10,14 @@ use crate::sync::MutexGuard;
 /// Frees between two fences that are recorded ahead.
 pub(super) const FENCE_STEP: u64 = 32;
 
+impl State {
+    /// Whether a thread that does not capture may record events on a stream for a request. Another thread may capture
+    /// any but the request's own, and the event would become part of the graph.
+    pub(in crate::device) fn may_wait_for(&self, stream: StreamKey, request: &Request) -> bool {
+        self.captures == 0 || stream == request.stream
+    }
+}
+
 impl DeviceAllocator {
     /// Waits until everything freed on a stream up to `tick` is out of use.
     pub(in crate::device) fn wait_for(

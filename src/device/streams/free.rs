@@ -19,12 +19,6 @@ impl State {
 }
 
 impl DeviceAllocator {
-    /// Gives the block at `addr` back; false when it is not a live block of this device, or that is poisoned.
-    #[inline]
-    pub fn deallocate(&self, addr: usize) -> bool {
-        self.deallocate_plain(addr) || self.deallocate_with(addr, None)
-    }
-
     /// As [`Self::deallocate`], with the client's context.
     pub fn deallocate_with(&self, addr: usize, context: Option<Arc<Context>>) -> bool {
         let Some(mut guard) = self.state.lock_keeping_if_sound() else {

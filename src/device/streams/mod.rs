@@ -1,12 +1,10 @@
-//! When freed memory may be used again, and by which stream. Depends on `state`, `transitions`, `policy`, and on `paging` for
-//! the pages of a block.
+//! When freed memory may be used again, and by which stream. Depends on `blocks` and `policy`.
 
 mod events;
 mod fencing;
 mod free;
-pub(super) mod guest;
+mod lending;
 mod order;
 mod overtake;
-mod returning;
 mod shared;
 pub(super) mod waiting;

@@ -2,88 +2,19 @@
 //! another, which waits for the first on the device, and no memory has to move. Pure.
 //!
 //! The list is the one of the stream that held most, the home. What is free in it is free for the home; another
-//! stream gets it as a guest ([`guest`](super::guest)), ordered behind the home's last use. What a guest has freed is free
+//! stream gets it as a guest ([`guests`](crate::device::blocks::guests)), ordered behind the home's last use. What a guest has freed is free
 //! for that guest at once, for the home when it is ordered behind the guest.
-
-use std::sync::Arc;
 
 use crate::block::BlockState;
 use crate::config::ExpandableSegments;
 use crate::device::policy::target::MIN_SLACK;
 use crate::device::state::{Request, State};
-use crate::history::Context;
 use crate::ids::{BlockId, ListId, PoolId, SegmentId, StreamKey};
 use crate::page::LastUse;
 use crate::pool::FreeList;
 use crate::segment::Segment;
 
-/// Free blocks of the home that a guest looks at, the smallest that fit.
-const LOOKS: usize = 32;
-/// A block whose last use is over is preferred, unless it exceeds the smallest that fits by more than this part of it.
-const FIT: usize = 4;
-
 impl State {
-    /// Whether a request is served from the blocks of all streams.
-    pub(in crate::device) fn is_shared(&self, request: &Request) -> bool {
-        self.guests.shared == Some(request.list)
-    }
-
-    /// The list of the blocks of all streams, for requests that are served from it.
-    #[inline]
-    pub(in crate::device) fn shared_list(
-        &self,
-        pool: PoolId,
-        small: bool,
-        virtual_memory: bool,
-    ) -> Option<ListId> {
-        let goes_there = |_: &ListId| pool == PoolId::DEFAULT && !small && virtual_memory;
-        self.guests.shared.filter(goes_there)
-    }
-
-    /// The list that serves a request by now, where it was made before all streams' blocks came into one.
-    pub(in crate::device) fn shared_since(&self, request: &Request) -> Option<ListId> {
-        let shared = self.shared_list(request.pool, request.small, request.virtual_memory)?;
-        (request.list != shared).then_some(shared)
-    }
-
-    /// A request as if its list's own stream made it.
-    pub(in crate::device) fn at_home(&self, request: &Request) -> Request {
-        Request {
-            stream: self.lists[request.list].stream,
-            guest: false,
-            ..*request
-        }
-    }
-
-    /// The last use of a free block, or of one that is to return.
-    pub(in crate::device) fn last_use(&self, id: BlockId) -> LastUse {
-        let stream = self.lists[self.arena[id].list].stream;
-        let returning = self.guests.returning.last_use(id);
-        returning.unwrap_or_else(|| LastUse {
-            stream,
-            tick: self.freed_at(id),
-        })
-    }
-
-    /// The block for a guest's request that needs no wait: freed by the guest itself, or long enough ago.
-    pub(in crate::device) fn find_as_guest(&self, request: &Request) -> Option<BlockId> {
-        let own = self.find_returning(request);
-        let own_size = own.map_or(usize::MAX, |id| self.arena[id].size);
-        let free = &self.lists[request.list].free;
-        let mut most = usize::MAX;
-        for id in free.iter_from(&self.arena, request.size).take(LOOKS) {
-            let size = self.arena[id].size;
-            most = most.min(size + size / FIT);
-            if size >= own_size || size > most {
-                break;
-            }
-            if self.fences.is_over_for(request.stream, self.last_use(id)) {
-                return Some(id);
-            }
-        }
-        own
-    }
-
     /// Whether a free block is what it was before the lock was released, and a guest may have it.
     pub(super) fn is_still(&self, id: BlockId, addr: usize, request: &Request) -> bool {
         self.arena.holds_free(id, addr, request.size)
@@ -145,21 +76,6 @@ impl State {
             prev = self.arena[id].prev.some().filter(usable);
         }
         bytes
-    }
-
-    /// Hands a block to a guest, for whom its last use is over.
-    pub(in crate::device) fn hand_out_to_guest(
-        &mut self,
-        id: BlockId,
-        request: &Request,
-        context: &Option<Arc<Context>>,
-    ) -> usize {
-        debug_assert!(self.fences.is_over_for(request.stream, self.last_use(id)));
-        if self.arena[id].state == BlockState::Returning {
-            self.take_returning(id, request, context)
-        } else {
-            self.lend_block(id, request, context)
-        }
     }
 
     /// Whether large blocks should be in one list from now on, rather than move memory for a request that free memory

@@ -33,12 +33,6 @@ pub struct BlockView {
 }
 
 impl State {
-    /// Whether the block is all of its segment, and free.
-    pub(in crate::device) fn is_idle(&self, id: BlockId) -> bool {
-        let block = &self.arena[id];
-        block.state == BlockState::Free && !block.is_split()
-    }
-
     fn view(&self, id: BlockId) -> Option<BlockView> {
         let block = &self.arena[id];
         let segment = self.segments.get(block.segment)?;

@@ -90,7 +90,7 @@ impl DeviceAllocator {
 
     /// Makes room for a request: returns idle memory, oldest first, until `enough` bytes went back, or
     /// (`None`) all of it. Memory that a virtual request can use stays with the allocator.
-    pub(super) fn make_room(
+    pub(in crate::device) fn make_room(
         &self,
         state: &mut MutexGuard<'_, State>,
         enough: Option<usize>,
@@ -210,7 +210,7 @@ impl DeviceAllocator {
 
     /// With `max_split_size` set: returns oversize blocks of the request's list, the best fit alone where
     /// one is large enough, otherwise the largest ones until they add up. True when enough went back.
-    pub(super) fn release_oversize(
+    pub(in crate::device) fn release_oversize(
         &self,
         state: &mut MutexGuard<'_, State>,
         request: &Request,
@@ -220,7 +220,7 @@ impl DeviceAllocator {
             return Ok(false);
         }
         let tick = state.tick;
-        if state.is_of_graph(request.pool, tick) {
+        if state.pools.is_of_graph(request.pool, tick) {
             return Ok(false);
         }
         MutexGuard::unlocked(state, || self.driver.synchronize_device(self.id))?;
@@ -245,7 +245,7 @@ impl DeviceAllocator {
                 continue;
             };
             let (size, pool) = (segment.size, segment.pool);
-            if !state.is_of_graph(pool, tick) && self.release_segment(state, id, tick)? {
+            if !state.pools.is_of_graph(pool, tick) && self.release_segment(state, id, tick)? {
                 released += size;
             }
         }
@@ -254,7 +254,7 @@ impl DeviceAllocator {
 
     /// Returns one segment to the driver; false when it is in use, or was after `tick`, when the device was waited for:
     /// other threads may have used it while the lock was released for the one before it. On failure it stays cached.
-    pub(super) fn release_segment(
+    pub(in crate::device) fn release_segment(
         &self,
         state: &mut MutexGuard<'_, State>,
         id: SegmentId,

@@ -32,7 +32,7 @@ impl State {
 
     /// The best free block of a list of virtual segments.
     #[inline]
-    pub(in crate::device) fn best_virtual(&self, list: ListId, size: usize) -> Option<BlockId> {
+    pub fn best_virtual(&self, list: ListId, size: usize) -> Option<BlockId> {
         let best = self.lists[list].free.best_fit(size)?;
         let block = &self.arena[best];
         Some(
@@ -43,12 +43,7 @@ impl State {
 
     /// The block to be taken instead of the best fit, of `size` bytes and followed by `next`.
     #[inline]
-    pub(in crate::device) fn larger_instead(
-        &self,
-        list: ListId,
-        size: usize,
-        next: BlockId,
-    ) -> Option<BlockId> {
+    pub fn larger_instead(&self, list: ListId, size: usize, next: BlockId) -> Option<BlockId> {
         if !self.arena.is_unmapped(next) {
             return None;
         }
@@ -70,12 +65,7 @@ impl State {
     }
 
     /// Cuts a block that is in no list to what a request gets. What is left over on either side is free.
-    pub(in crate::device) fn cut(
-        &mut self,
-        mut id: BlockId,
-        list: ListId,
-        request: &Request,
-    ) -> BlockId {
+    pub fn cut(&mut self, mut id: BlockId, list: ListId, request: &Request) -> BlockId {
         if request.size >= ROUND_LARGE {
             id = self.cut_to_alignment(id, list, request.size);
         }
@@ -86,12 +76,7 @@ impl State {
     }
 
     /// Cuts `size` bytes off a block that is in no list, what lies behind them becomes free.
-    pub(in crate::device) fn leave_end(
-        &mut self,
-        id: BlockId,
-        list: ListId,
-        size: usize,
-    ) -> BlockId {
+    pub fn leave_end(&mut self, id: BlockId, list: ListId, size: usize) -> BlockId {
         if self.arena[id].size - size < MIN_BLOCK_SIZE {
             return id;
         }
@@ -102,12 +87,7 @@ impl State {
 
     /// Leaves the first bytes of a block that is in no list free, if any.
     #[inline]
-    pub(in crate::device) fn leave_front(
-        &mut self,
-        id: BlockId,
-        list: ListId,
-        bytes: usize,
-    ) -> BlockId {
+    pub fn leave_front(&mut self, id: BlockId, list: ListId, bytes: usize) -> BlockId {
         if bytes == 0 {
             return id;
         }
@@ -123,12 +103,7 @@ impl State {
     /// A block that is in no list starts where large ones do, if `size` bytes fit behind: what lies before
     /// becomes free.
     #[inline]
-    pub(in crate::device) fn cut_to_alignment(
-        &mut self,
-        id: BlockId,
-        list: ListId,
-        size: usize,
-    ) -> BlockId {
+    pub fn cut_to_alignment(&mut self, id: BlockId, list: ListId, size: usize) -> BlockId {
         let align = self.settings.base_addr_aligned_size;
         let block = &self.arena[id];
         let beyond = if align.is_power_of_two() {
@@ -174,7 +149,7 @@ impl State {
     }
 
     /// Whether a segment is a range of addresses at which nothing is mapped, and nobody is changing that.
-    pub(super) fn is_empty_range(&self, id: SegmentId) -> bool {
+    pub fn is_empty_range(&self, id: SegmentId) -> bool {
         let Some(segment) = self.segments.get(id) else {
             return false;
         };

@@ -1,23 +1,16 @@
-//! New memory for a request: mapped, or a fixed segment of the driver's.
+//! New memory for a request, of either kind, and fixed segments.
 
 use std::sync::Arc;
 
 use crate::config::ExpandableSegments;
 use crate::device::DeviceAllocator;
+use crate::device::paging::Refusal;
 use crate::device::state::{Request, State};
 use crate::driver::DriverResult;
 use crate::error::Result;
 use crate::history::Context;
 use crate::ids::PoolId;
 use crate::sync::MutexGuard;
-
-/// Why a segment could not be had.
-pub(in crate::device) enum Refusal {
-    /// No room on the device or under the limit.
-    Full,
-    /// Policy forbids asking (`throw_on_npumalloc_oom`).
-    Policy,
-}
 
 impl State {
     /// Whether pages are idle that are held without anybody having asked for virtual segments.
@@ -29,14 +22,14 @@ impl State {
 
 impl State {
     /// Whether a pool's segments come from an allocator of its own.
-    pub(super) fn is_external(&self, pool: PoolId) -> bool {
+    pub(in crate::device) fn is_external(&self, pool: PoolId) -> bool {
         self.pools.get(pool).is_some_and(|pool| pool.external)
     }
 }
 
 impl DeviceAllocator {
     /// Maps memory where new segments are virtual, otherwise asks for a fixed segment.
-    pub(super) fn grow_any(
+    pub(in crate::device) fn grow_any(
         &self,
         state: &mut MutexGuard<'_, State>,
         request: &Request,

@@ -26,7 +26,10 @@ impl State {
 impl DeviceAllocator {
     /// When more than the threshold's share of the limit is reserved: returns idle segments of more
     /// than average age until enough went back. The average is taken anew after each round.
-    pub(super) fn collect_garbage(&self, state: &mut MutexGuard<'_, State>) -> Result<()> {
+    pub(in crate::device) fn collect_garbage(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+    ) -> Result<()> {
         let Some(limit) = state.budget.limit else {
             return Ok(());
         };

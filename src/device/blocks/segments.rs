@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::state::{Request, State};
 use crate::block::BlockState;
+use crate::device::state::{Request, State};
 use crate::history::{Action, Context, caller};
 use crate::ids::{BlockId, PoolId, SegmentId};
 use crate::segment::Segment;
@@ -115,6 +115,12 @@ impl State {
         self.pools.forget_move(segment.pool, small, size);
         self.stats.num_device_alloc -= 1;
         self.stats.num_device_free -= 1;
+    }
+
+    /// Whether the block is all of its segment, and free.
+    pub fn is_idle(&self, id: BlockId) -> bool {
+        let block = &self.arena[id];
+        block.state == BlockState::Free && !block.is_split()
     }
 
     /// The free block that holds `[addr, addr + size)` of a segment.

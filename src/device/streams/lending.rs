@@ -1,25 +1,14 @@
 //! Free blocks that serve another stream than their own, once their last use is over, where memory would have to move
 //! otherwise: no driver call is needed for that. They return when they were freed and that stream has passed the free;
-//! until then only it may have them again.
-//!
-//! ```text
-//! Free --handed out to stream B--> Live (guest) --freed--> Returning --B has passed it--> Free
-//!                                       ^--------- request of B -----/
-//! ```
+//! until then only it may have them again ([`guests`](crate::device::blocks::guests)).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::returning::Returning;
-use crate::block::{BlockState, GUEST};
 use crate::config::Rung;
 use crate::device::DeviceAllocator;
 use crate::device::state::{Request, State};
 use crate::history::Context;
-use crate::ids::{BlockId, ListId, PoolId, StreamKey};
-use crate::mix::BuildMix;
-use crate::page::LastUse;
-use crate::size::{MIN_BLOCK_SIZE, ROUND_LARGE};
+use crate::ids::{BlockId, PoolId, StreamKey};
 use crate::sync::MutexGuard;
 
 /// Blocks with another stream than their own at the most: they are searched one by one.
@@ -41,121 +30,7 @@ const WORTH: usize = 64 << 20;
 /// Free blocks of a stream that are looked at, the smallest that fit.
 const LOOKS: usize = 32;
 
-/// Blocks of the default pool that another stream uses, or used last.
-#[derive(Debug, Default)]
-pub(in crate::device) struct Guests {
-    /// Live and pending ones, which have the flag [`GUEST`], and whose they are.
-    pub using: HashMap<BlockId, StreamKey, BuildMix>,
-    /// Bytes in these.
-    pub bytes: usize,
-    /// The most bytes that were in such blocks at once.
-    pub most: usize,
-    /// Freed ones.
-    pub returning: Returning,
-    /// The list that holds the large blocks of all streams: see [`shared`](super::shared).
-    pub shared: Option<ListId>,
-    /// Lists are shared as soon as two streams have large blocks, and streams wait for each other where memory would be
-    /// mapped: for tests.
-    pub share_eagerly: bool,
-    /// Blocks are lent whenever memory would have to be mapped: for tests.
-    eager: bool,
-}
-
 impl State {
-    /// The stream that a block was handed out to, or its own.
-    pub(in crate::device) fn stream_of(&self, id: BlockId) -> StreamKey {
-        let block = &self.arena[id];
-        let guest = (block.flags & GUEST != 0).then(|| self.guests.using.get(&id));
-        let own = self.lists[block.list].stream;
-        guest.flatten().copied().unwrap_or(own)
-    }
-
-    /// A guest was freed, and its events are over.
-    #[cold]
-    #[inline(never)]
-    pub(in crate::device) fn begin_return(&mut self, id: BlockId) {
-        let stream = self.stream_of(id);
-        let tick = self.tick;
-        self.forget_guest(id);
-        self.put_returning(id, LastUse { stream, tick });
-    }
-
-    /// A block that is live or pending is another stream's than its list's.
-    pub(super) fn note_guest(&mut self, id: BlockId, stream: StreamKey) {
-        // A marked block is freed without a look at its flags.
-        self.arena.marks.clear(id);
-        self.arena[id].flags |= GUEST;
-        if self.guests.using.insert(id, stream).is_none() {
-            self.guests.bytes += self.arena[id].size;
-            self.guests.most = self.guests.most.max(self.guests.bytes);
-        }
-    }
-
-    /// It no longer is.
-    pub(super) fn forget_guest(&mut self, id: BlockId) {
-        self.arena[id].flags &= !GUEST;
-        if self.guests.using.remove(&id).is_some() {
-            self.guests.bytes -= self.arena[id].size;
-        }
-    }
-
-    /// A block that is in no list is to return. It merges with neighbours that the same stream used last.
-    pub(super) fn put_returning(&mut self, mut id: BlockId, mut used: LastUse) {
-        let (prev, next) = (self.arena[id].prev, self.arena[id].next);
-        if let Some(other) = self.take_alike(next, used.stream) {
-            used.tick = used.tick.max(other.tick);
-            self.arena.merge_right(id, next);
-        }
-        if let Some(other) = self.take_alike(prev, used.stream) {
-            used.tick = used.tick.max(other.tick);
-            self.arena.merge_right(prev, id);
-            id = prev;
-        }
-        self.arena[id].state = BlockState::Returning;
-        self.guests.returning.insert(id, &self.arena[id], used);
-    }
-
-    /// Takes a block out of those to return, if it is one that the stream used last.
-    fn take_alike(&mut self, id: BlockId, stream: StreamKey) -> Option<LastUse> {
-        let used = self.guests.returning.last_use(id.some()?)?;
-        (used.stream == stream).then(|| self.take_from_returning(id))?
-    }
-
-    /// Takes a block out of those to return; it is in no list then.
-    pub(super) fn take_from_returning(&mut self, id: BlockId) -> Option<LastUse> {
-        let used = self.guests.returning.remove(id, &self.arena[id])?;
-        self.arena[id].state = BlockState::Pending;
-        Some(used)
-    }
-
-    /// Blocks whose last use is over for their lists' streams are free again.
-    pub(in crate::device) fn return_guests(&mut self) {
-        if self.guests.returning.is_empty() {
-            return;
-        }
-        let home = |id: BlockId| self.lists[self.arena[id].list].stream;
-        let returning = self.guests.returning.iter();
-        let mut over: Vec<(BlockId, LastUse)> = returning
-            .filter(|&(id, used)| self.fences.is_over_for(home(id), used))
-            .collect();
-        // A stream may only wait for the last use on the device: its event that was recorded before that tells nothing
-        // of these blocks.
-        if over.iter().any(|(_, used)| !self.fences.passed(*used)) {
-            self.tick += 1;
-        }
-        over.sort_unstable_by_key(|(id, _)| *id);
-        for (id, _) in over {
-            if self.take_from_returning(id).is_some() {
-                self.return_to_list(id, self.arena[id].list);
-            }
-        }
-    }
-
-    /// The last uses of blocks that are to return.
-    pub(in crate::device) fn returning(&self) -> impl Iterator<Item = LastUse> + '_ {
-        self.guests.returning.iter().map(|(_, used)| used)
-    }
-
     /// Whether a request is to have a block of another stream rather than memory that moves.
     fn needs_guests(&self, request: &Request) -> bool {
         let guests = self.guests.using.len() + self.guests.returning.len();
@@ -198,61 +73,6 @@ impl State {
         request.pool == PoolId::DEFAULT
             && self.settings.max_split_size == usize::MAX
             && !self.settings.skipped_rungs.has(Rung::LentBlocks)
-    }
-
-    /// The smallest block that the request's stream was the last to use and that is large enough.
-    pub(super) fn find_returning(&self, request: &Request) -> Option<BlockId> {
-        let align = self.settings.base_addr_aligned_size.max(1);
-        let aligned =
-            |id: &BlockId| request.size < ROUND_LARGE || self.arena[*id].addr.is_multiple_of(align);
-        let returning = &self.guests.returning;
-        let mut fit = returning.of_stream(request.stream, request.small, request.size);
-        fit.find(aligned)
-    }
-
-    /// Hands a block out again that is to return.
-    pub(super) fn take_returning(
-        &mut self,
-        mut id: BlockId,
-        request: &Request,
-        context: &Option<Arc<Context>>,
-    ) -> usize {
-        let used = self.take_from_returning(id);
-        if self.arena[id].size - request.size >= MIN_BLOCK_SIZE {
-            let rest = id;
-            id = self.split_front(rest, request.size);
-            if let Some(used) = used {
-                self.arena[rest].state = BlockState::Returning;
-                let block = &self.arena[rest];
-                self.guests.returning.insert(rest, block, used);
-            }
-        }
-        self.make_guest(id, request, context)
-    }
-
-    /// Takes part of a free block of another stream, or all of it, for a request.
-    pub(super) fn lend_block(
-        &mut self,
-        mut id: BlockId,
-        request: &Request,
-        context: &Option<Arc<Context>>,
-    ) -> usize {
-        let list = self.arena[id].list;
-        self.lists[list].free.remove(&mut self.arena, id);
-        id = self.cut(id, list, request);
-        self.make_guest(id, request, context)
-    }
-
-    /// Hands out a block that is in no list to another stream than its own.
-    pub(in crate::device) fn make_guest(
-        &mut self,
-        id: BlockId,
-        request: &Request,
-        context: &Option<Arc<Context>>,
-    ) -> usize {
-        self.note_guest(id, request.stream);
-        self.ladder.blocks_lent += 1;
-        self.make_live(id, request, context.clone())
     }
 
     /// The smallest free block of another stream that is large enough and out of use. Failing that, a stream that has

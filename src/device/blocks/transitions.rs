@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::state::{Request, State};
-use crate::block::{BlockState, CONTEXT, DAMAGED, GUEST, OVERSIZE};
+use crate::block::{BlockState, CONTEXT, DAMAGED, GUEST, Keep, OVERSIZE};
+use crate::device::state::{Request, State};
 use crate::history::{Action, Context, TraceEntry, caller};
 use crate::ids::{BlockId, ListId};
 use crate::size::{MIN_BLOCK_SIZE, SMALL_SIZE};
@@ -77,7 +77,7 @@ impl State {
     }
 
     #[inline]
-    pub(super) fn make_live(
+    pub fn make_live(
         &mut self,
         id: BlockId,
         request: &Request,
@@ -156,12 +156,25 @@ impl State {
     }
 
     /// As [`Self::complete_free`], while kept blocks may stay: it is kept, too, if its size is asked for.
-    pub(super) fn complete_free_keeping(&mut self, id: BlockId) {
+    pub fn complete_free_keeping(&mut self, id: BlockId) {
         if let Some(list) = self.end_waiting(id, None)
             && !self.keep_completed(list, id)
         {
             self.return_to_list(id, list);
         }
+    }
+
+    /// Keeps a block that waited for other streams, if it may be. Its entry left the address map when it was freed.
+    fn keep_completed(&mut self, list: ListId, id: BlockId) -> bool {
+        let block = &self.arena[id];
+        let (at, size) = (block.addr, block.size);
+        let plain = block.flags == 0 && self.cache.quick.is_on();
+        let kept = plain && self.cache.quick.keep(&mut self.arena, list, size, id) == Keep::Kept;
+        if kept {
+            self.live.insert(at, id);
+            self.cache.lookups.set(at, id);
+        }
+        kept
     }
 
     /// Counts a block that no stream uses any more as free. Returns the list it is to return to, unless it does so by
@@ -185,9 +198,15 @@ impl State {
         Some(list)
     }
 
+    /// When a free block was freed, on the device's clock.
+    pub fn freed_at(&self, id: BlockId) -> u64 {
+        let age = (self.tick as u32).wrapping_sub(self.arena[id].free_since);
+        self.tick.saturating_sub(age.into())
+    }
+
     /// A block that nobody uses merges with free neighbours and enters its list.
     #[inline]
-    pub(super) fn return_to_list(&mut self, id: BlockId, list: ListId) {
+    pub fn return_to_list(&mut self, id: BlockId, list: ListId) {
         if self.cache.quick.has_steps() {
             self.cache.returns.note(self.arena[id].size);
         }
@@ -210,7 +229,7 @@ impl State {
     /// Merges a block with its free neighbours, which leave their list. Returns the merged block and
     /// the change to the inactive split statistics.
     #[inline]
-    pub(super) fn merge_neighbours(&mut self, id: BlockId, list: ListId) -> (BlockId, i64, i64) {
+    pub fn merge_neighbours(&mut self, id: BlockId, list: ListId) -> (BlockId, i64, i64) {
         let arena = &mut self.arena;
         let free = &mut self.lists[list].free;
         let (prev, next) = (arena[id].prev, arena[id].next);
