@@ -21,15 +21,21 @@ pub struct Item {
 impl Item {
     /// Whether both are alive at some time. Time goes round.
     fn meets(&self, other: &Self, period: usize) -> bool {
-        let after = |one: &Self, other: &Self| (other.from + period - one.from) % period;
-        after(self, other) < self.stay || after(other, self) < other.stay
+        since(self.from, other.from, period) < self.stay
+            || since(other.from, self.from, period) < other.stay
     }
 
     /// Whether it is alive just before `time`.
     fn is_there(&self, time: usize, period: usize) -> bool {
-        let since = (time + period - self.from) % period;
+        let since = since(self.from, time, period);
         0 < since && since < self.stay
     }
+}
+
+/// Steps from one time of a period to another. Without a division: it is asked for each pair of items.
+fn since(from: usize, to: usize, period: usize) -> usize {
+    let round = if to < from { period } else { 0 };
+    to + round - from
 }
 
 /// What something else takes for good.
@@ -125,23 +131,30 @@ fn pack_by(
         height: 0,
         bytes: 0,
     };
-    let (mut placed, mut taken): (Vec<usize>, Vec<Obstacle>) = (Vec::new(), Vec::new());
+    // What lies where, by offset. Obstacles stay all the time.
+    let mut placed: Vec<(Obstacle, Item)> = obstacles
+        .iter()
+        .map(|&it| {
+            (
+                it,
+                Item {
+                    from: 0,
+                    stay: period,
+                    size: it.size,
+                },
+            )
+        })
+        .collect();
+    placed.sort_unstable_by_key(|(it, _)| it.offset);
     for at in order {
         let item = &items[at];
-        let others = placed
-            .iter()
-            .filter(|&&other| item.meets(&items[other], period));
-        taken.clear();
-        taken.extend_from_slice(obstacles);
-        taken.extend(others.map(|&other| Obstacle {
-            offset: packing.offsets[other],
-            size: items[other].size,
-        }));
-        taken.sort_unstable_by_key(|it| (it.offset, it.size));
-        let offset = gap(fit, &taken, item.size, align);
+        let met = placed.iter().filter(|(_, other)| item.meets(other, period));
+        let offset = gap(fit, met.map(|(taken, _)| taken), item.size, align);
         packing.offsets[at] = offset;
         packing.height = packing.height.max(offset + item.size);
-        placed.push(at);
+        let size = item.size;
+        let next = placed.partition_point(|(it, _)| it.offset <= offset);
+        placed.insert(next, (Obstacle { offset, size }, *item));
     }
     packing.bytes = covered(items, &packing.offsets);
     packing
@@ -149,7 +162,12 @@ fn pack_by(
 
 /// The start of the gap between what is taken (by offset) that holds `size` and fits as asked; behind all of it where
 /// none does.
-fn gap(fit: Fit, taken: &[Obstacle], size: usize, align: usize) -> usize {
+fn gap<'a>(
+    fit: Fit,
+    taken: impl IntoIterator<Item = &'a Obstacle>,
+    size: usize,
+    align: usize,
+) -> usize {
     let (mut free, mut best) = (0, None);
     for other in taken {
         let gap = other.offset.saturating_sub(free);
@@ -209,17 +227,22 @@ pub fn neighbours_below(
     period: usize,
     packing: &Packing,
 ) -> Vec<Option<usize>> {
+    // By their ends. Obstacles are there all the time.
+    let ends = items.iter().zip(&packing.offsets);
+    let ends = ends.map(|(item, offset)| (offset + item.size, *offset, Some(item)));
+    let obstacles = obstacles
+        .iter()
+        .map(|it| (it.offset + it.size, it.offset, None));
+    let mut ends: Vec<(usize, usize, Option<&Item>)> = ends.chain(obstacles).collect();
+    ends.sort_by_key(|&(end, ..)| end);
     let below = |at: usize| {
-        let there = |&other: &usize| items[other].is_there(items[at].from, period);
-        let others = (0..items.len()).filter(there).map(|other| Obstacle {
-            offset: packing.offsets[other],
-            size: items[other].size,
-        });
-        let all = others.chain(obstacles.iter().copied());
-        let below = all.filter(|it| it.offset + it.size <= packing.offsets[at]);
-        below
-            .max_by_key(|it| it.offset + it.size)
-            .map(|it| it.offset)
+        let is_there = |it: &Item| it.is_there(items[at].from, period);
+        let upto = ends.partition_point(|&(end, ..)| end <= packing.offsets[at]);
+        let there = ends[..upto]
+            .iter()
+            .rev()
+            .find(|(.., it)| it.is_none_or(is_there));
+        there.map(|&(_, offset, _)| offset)
     };
     (0..items.len()).map(below).collect()
 }
