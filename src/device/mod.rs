@@ -15,8 +15,8 @@
 //! | `paging` | virtual segments: where memory is mapped, which memory moves |
 //! | `reclaim` | what goes back to the driver |
 //! | `growth` | new memory for a request: mapped, or a segment of the driver's |
-//! | `hot` | requests served from cache, and frees |
 //! | `planning` | programs that repeat themselves: large blocks lie where no memory has to move |
+//! | `hot` | requests served from cache, and frees |
 //! | `history`, `damage`, `poison` | what is recorded, what an error of the memory or a panic leaves |
 //! | `views` | what is said of memory |
 //! | `ladder` | what a request climbs that the cache does not serve |

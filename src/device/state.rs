@@ -42,6 +42,8 @@ pub(super) struct State {
     /// An allocation has more to do than to take a block: history, events, limits on splits. Brought up
     /// to date whenever a guard of the lock is given back.
     pub attention: bool,
+    /// Some of that is asking events, or what has each allocation looked at. Brought up to date with `attention`.
+    pub asking: bool,
     /// Frees have more to do than to take a block back: history, requests that are noted. Brought up to date with
     /// `attention`.
     pub watched: bool,
@@ -97,6 +99,7 @@ impl State {
             stats: Counters::default(),
             tick: 0,
             attention: true,
+            asking: true,
             watched: false,
             cache: Cache::default(),
             threads: Threads::new(live.signals()),

@@ -132,19 +132,12 @@ fn pack_by(
         bytes: 0,
     };
     // What lies where, by offset. Obstacles stay all the time.
-    let mut placed: Vec<(Obstacle, Item)> = obstacles
-        .iter()
-        .map(|&it| {
-            (
-                it,
-                Item {
-                    from: 0,
-                    stay: period,
-                    size: it.size,
-                },
-            )
-        })
-        .collect();
+    let stays = |it: &Obstacle| Item {
+        from: 0,
+        stay: period,
+        size: it.size,
+    };
+    let mut placed: Vec<(Obstacle, Item)> = obstacles.iter().map(|it| (*it, stays(it))).collect();
     placed.sort_unstable_by_key(|(it, _)| it.offset);
     for at in order {
         let item = &items[at];

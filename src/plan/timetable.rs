@@ -22,6 +22,15 @@ struct Entry {
     below: Option<usize>,
 }
 
+impl Entry {
+    fn place(&self) -> Option<Place> {
+        self.offset.map(|offset| Place {
+            offset,
+            below: self.below,
+        })
+    }
+}
+
 /// Where a block is to lie, offsets in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
@@ -132,6 +141,12 @@ impl Timetable {
             .map(|(list, _)| list)
     }
 
+    /// The place for a request, if it is the next one.
+    pub fn expects(&self, key: u64) -> Option<Place> {
+        let next = &self.entries[self.next?];
+        (next.key == key).then(|| next.place())?
+    }
+
     /// The place for the next request.
     pub fn step(&mut self, key: u64) -> Option<Place> {
         self.last[self.seen % CONTEXT] = key;
@@ -145,11 +160,7 @@ impl Timetable {
         };
         self.strange = 0;
         self.next = Some((at + 1) % self.entries.len());
-        let entry = &self.entries[at];
-        entry.offset.map(|offset| Place {
-            offset,
-            below: entry.below,
-        })
+        self.entries[at].place()
     }
 
     /// Whether the program has become another one.

@@ -175,7 +175,8 @@ impl State {
         self.take_entry(id, place);
         self.retire(id, None);
         self.defer(id);
-        self.attention |= self.events_outstanding();
+        self.asking |= self.events_outstanding();
+        self.attention |= self.asking;
         true
     }
 

@@ -37,7 +37,8 @@ impl Guarded for State {
         }
         let noting = self.planning.is_noting();
         self.watched = self.history.recording || noting;
-        self.attention = always || self.planning.is_on() || self.events_outstanding();
+        self.asking = always || self.events_outstanding();
+        self.attention = self.asking || self.planning.is_on();
         self.settle_quick(!always && !noting);
         self.settle_marking();
     }

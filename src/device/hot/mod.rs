@@ -1,6 +1,6 @@
 //! Requests that are served from cache, and frees, while nothing else goes on; blocks leased to threads that would wait for
 //! each other. No driver call, no heap allocation. Depends on `blocks`, `policy`,
-//! and `streams` for frees that have more to do.
+//! `streams` for frees that have more to do, and `planning` for what is expected.
 
 mod bounce;
 pub(super) mod cache;

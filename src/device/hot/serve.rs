@@ -37,12 +37,17 @@ impl DeviceAllocator {
             if let Some(addr) = state.cache.bounce.take(bytes, stream) {
                 return Some(addr);
             }
-            if state.attention
-                && (state.threads.leasing
-                    || state.planning.is_on() && bytes > SMALL_SIZE / 2
-                    || !state.events.traffic.pass())
-            {
-                return None;
+            if state.attention {
+                if state.threads.leasing {
+                    return None;
+                }
+                if state.planning.is_on() && state.settings.round_size(bytes, self.pad) > SMALL_SIZE
+                {
+                    return state.serve_expected(bytes, self.pad, stream);
+                }
+                if !state.events.traffic.pass() && state.asking {
+                    return None;
+                }
             }
             if state.cache.bounce.block.is_some() {
                 state.end_bounce();
@@ -101,6 +106,28 @@ impl DeviceAllocator {
 }
 
 impl State {
+    /// A large block where the plan that is followed has it, if that is free.
+    #[inline(never)]
+    fn serve_expected(&mut self, bytes: usize, pad: usize, stream: StreamKey) -> Option<usize> {
+        // Those that are unread are in nobody's list.
+        if self.cache.marking {
+            return None;
+        }
+        if self.cache.bounce.block.is_some() {
+            self.end_bounce();
+        }
+        if self.cache.last_freed.block.is_some() {
+            self.keep_last_freed();
+        }
+        let request = self.request(bytes, pad, stream, PoolId::DEFAULT);
+        let (id, addr) = self.expected_at(&request)?;
+        if self.asking && !self.events.traffic.pass() {
+            return None;
+        }
+        self.note_expected(&request);
+        Some(self.hand_out_at(id, addr, &request, None))
+    }
+
     /// Hands the block freed last out again as it lies, if that is where a best fit would lead after it has merged
     /// with its neighbours. Returns its address.
     #[inline(never)]

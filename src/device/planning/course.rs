@@ -225,6 +225,23 @@ impl State {
         }
     }
 
+    /// The place for a request, if the plan that is followed expects it next and it is not the first of a period.
+    pub(super) fn expected_place(&self, request: &Request) -> Option<Place> {
+        let Course::Following(followed) = &self.planning.course else {
+            return None;
+        };
+        let table = &followed.table;
+        let place = table.expects(key_of(request)).filter(|_| !table.begins());
+        place.filter(|_| table.list == request.list && request.virtual_memory)
+    }
+
+    /// Such a request is served at its place.
+    pub(in crate::device) fn note_expected(&mut self, request: &Request) {
+        if let Course::Following(followed) = &mut self.planning.course {
+            followed.table.step(key_of(request));
+        }
+    }
+
     /// The plan for a period, if it is worth having.
     pub(super) fn plan(&self, period: &Period, page_size: usize) -> Option<Timetable> {
         let halved = 1 + usize::from(period.tenancies.len() >= LONG);

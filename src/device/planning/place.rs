@@ -12,6 +12,8 @@ use crate::plan::Place;
 
 /// Blocks that are looked at to find the one at an address.
 const MOST_LOOKS: usize = 4096;
+/// The same on the hot path.
+const FEW_LOOKS: usize = 16;
 
 /// What is at a place.
 #[derive(Debug, Clone, Copy)]
@@ -29,12 +31,25 @@ pub(super) enum Found {
 }
 
 impl State {
+    /// The block at the place of a request that the plan expects next, if it is free for its own stream, and where it begins
+    /// there. Not for the first request of a period, with which the plan itself is looked at.
+    pub(in crate::device) fn expected_at(&self, request: &Request) -> Option<(BlockId, usize)> {
+        if self.captures > 0 || request.small || request.guest || !self.may_plan() {
+            return None;
+        }
+        let place = self.expected_place(request)?;
+        let site = self.site()?;
+        let addr = site.addr + place.offset;
+        let found = self.block_at(site, addr, place.below, FEW_LOOKS)?;
+        let is_free = self.arena.holds_free(found, addr, request.size);
+        is_free.then_some((found, addr))
+    }
+
     /// What is at a place for a request.
     pub(super) fn found_at(&self, site: Site, place: Place, request: &Request) -> Found {
         let addr = site.addr + place.offset;
         let end = addr + request.size;
-        let below = place.below.map(|offset| site.addr + offset);
-        let Some(first) = self.block_at(site, addr, below) else {
+        let Some(first) = self.block_at(site, addr, place.below, MOST_LOOKS) else {
             return Found::Taken;
         };
         if self.arena.holds_free(first, addr, request.size) {
@@ -62,13 +77,20 @@ impl State {
         waits.unwrap_or_else(window)
     }
 
-    /// The block that holds an address of a range. `below`: where one begins that should lie before it.
-    fn block_at(&self, site: Site, addr: usize, below: Option<usize>) -> Option<BlockId> {
+    /// The block that holds an address of a range, of the first `looks` from one that should lie before it, where there is
+    /// one. `below`: where that begins in the range.
+    fn block_at(
+        &self,
+        site: Site,
+        addr: usize,
+        below: Option<usize>,
+        looks: usize,
+    ) -> Option<BlockId> {
         let segment = self.segments.get(site.segment)?;
-        let below = below.and_then(|below| self.live.get(below, &self.arena));
+        let below = below.and_then(|below| self.live.get(site.addr + below, &self.arena));
         let below = below.filter(|&id| self.arena[id].segment == site.segment);
         let mut next = Some(below.unwrap_or(segment.first));
-        for _ in 0..MOST_LOOKS {
+        for _ in 0..looks {
             let block = &self.arena[next?];
             if addr < block.end() {
                 return next;
@@ -90,12 +112,12 @@ impl State {
     }
 
     /// Hands out the part of a free block that begins at `addr`. Returns that.
-    pub(super) fn hand_out_at(
+    pub(in crate::device) fn hand_out_at(
         &mut self,
         id: BlockId,
         addr: usize,
         request: &Request,
-        context: &Option<Arc<Context>>,
+        context: Option<Arc<Context>>,
     ) -> usize {
         debug_assert!(!request.guest || self.fences.is_over_for(request.stream, self.last_use(id)));
         let list = self.arena[id].list;
@@ -105,9 +127,9 @@ impl State {
         let id = self.leave_end(id, list, request.size);
         self.ladder.blocks_planned += 1;
         if request.guest {
-            self.make_guest(id, request, context)
+            self.make_guest(id, request, &context)
         } else {
-            self.make_live(id, request, context.clone())
+            self.make_live(id, request, context)
         }
     }
 }

@@ -73,7 +73,7 @@ impl DeviceAllocator {
                 && (!request.guest || state.fences.is_over_for(request.stream, state.last_use(id)))
             {
                 let addr = site.addr + place.offset;
-                return Some(state.hand_out_at(id, addr, request, context));
+                return Some(state.hand_out_at(id, addr, request, context.clone()));
             }
             // The lock is released for what comes now.
             if caller.is_none() {
