@@ -78,21 +78,32 @@ enum First {
 /// How much more than the least is good enough: one part of it in this many.
 const GOOD_ENOUGH: usize = 1024;
 
-/// Packs items, at multiples of `align` (not 0), around obstacles. Takes time with the square of their number.
+const FITS: [Fit; 3] = [Fit::Smallest, Fit::Lowest, Fit::Largest];
+const FIRSTS: [First; 4] = [
+    First::Earliest,
+    First::Longest,
+    First::Latest,
+    First::Shortest,
+];
+/// Up to so many items and obstacles all ways are tried, of more fewer, so that it takes no longer: under a device's lock.
+const TRIED_ALL_WAYS: usize = 2048;
+
+/// In how many ways so many items and obstacles are packed at the most; by the first order in all.
+fn ways(count: usize) -> usize {
+    let all = FITS.len() * FIRSTS.len();
+    let in_time = all * TRIED_ALL_WAYS.pow(2) / count.pow(2).max(1);
+    in_time.clamp(FITS.len(), all)
+}
+
+/// Packs items, at multiples of `align` (not 0), around obstacles. Takes time with the square of their number, up to
+/// [`TRIED_ALL_WAYS`] and again from twice as many on.
 pub fn pack(items: &[Item], obstacles: &[Obstacle], period: usize, align: usize) -> Packing {
     let least = most_alive(items, period);
     let mut best: Option<Packing> = None;
-    let fits = [Fit::Smallest, Fit::Lowest, Fit::Largest];
-    let firsts = [
-        First::Earliest,
-        First::Longest,
-        First::Latest,
-        First::Shortest,
-    ];
-    for (first, fit) in firsts
+    let each = FIRSTS
         .into_iter()
-        .flat_map(|first| fits.map(|fit| (first, fit)))
-    {
+        .flat_map(|first| FITS.map(|fit| (first, fit)));
+    for (first, fit) in each.take(ways(items.len() + obstacles.len())) {
         let packing = pack_by(fit, first, items, obstacles, period, align);
         if best.as_ref().is_none_or(|best| packing.bytes < best.bytes) {
             best = Some(packing);
@@ -252,6 +263,12 @@ mod tests {
 
     fn obstacle(offset: usize, size: usize) -> Obstacle {
         Obstacle { offset, size }
+    }
+
+    #[test]
+    fn many_blocks_are_packed_in_fewer_ways() {
+        let counts = [0, 1, 2048, 2896, 4096, 8192, 1 << 20];
+        assert_eq!(counts.map(ways), [12, 12, 12, 6, 3, 3, 3]);
     }
 
     #[test]

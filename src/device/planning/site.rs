@@ -14,8 +14,8 @@ use crate::segment::Segment;
 const MOST_RANGES: usize = 4;
 /// Obstacles cost this part more pages at the most: those would have to move in each period.
 const MOST_WORSE: usize = 1024;
-/// Blocks and obstacles that are packed several times at the most: each time takes some 40 ms for 1,400, under the lock.
-const MOST_TRIED: usize = 2048;
+/// Blocks and obstacles that are packed several times at the most: each time takes up to 40 ms (Zen 5), under the lock.
+const MOST_TRIED: usize = 4096;
 /// Of the addresses that are more than enough so many eighths are left out, of those without memory: the more the fewer
 /// pages are missing, and the harder it is to pack what is left.
 const LEFT_OUT: [usize; 5] = [7, 6, 5, 3, 0];
