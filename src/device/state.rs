@@ -1,5 +1,5 @@
-//! The bookkeeping of one device: pure, called under the device lock. The transitions of blocks are in
-//! `transitions`, those of segments in `segments`.
+//! The bookkeeping of one device: pure, called under the device lock. What happens to blocks and segments is in `blocks`; most
+//! fields are parts whose types are in the folders that they belong to.
 
 use crate::block::{AddrMap, BlockArena, BlockState};
 use crate::config::Settings;
@@ -42,7 +42,8 @@ pub(super) struct State {
     /// An allocation has more to do than to take a block: history, events, limits on splits. Brought up
     /// to date whenever a guard of the lock is given back.
     pub attention: bool,
-    /// Some of that is asking events, or what has each allocation looked at. Brought up to date with `attention`.
+    /// Also a small one has while a plan is followed: history, events or limits on splits are the reason. Brought up to date
+    /// with `attention`.
     pub asking: bool,
     /// Frees have more to do than to take a block back: history, requests that are noted. Brought up to date with
     /// `attention`.
