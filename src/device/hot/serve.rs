@@ -109,8 +109,8 @@ impl State {
     /// A large block where the plan that is followed has it, if that is free.
     #[inline(never)]
     fn serve_expected(&mut self, bytes: usize, pad: usize, stream: StreamKey) -> Option<usize> {
-        // Those that are unread are in nobody's list.
-        if self.cache.marking {
+        // Blocks that are unread are in nobody's list.
+        if !self.planning.has_table() || self.cache.marking {
             return None;
         }
         if self.cache.bounce.block.is_some() {

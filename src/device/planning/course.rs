@@ -95,7 +95,12 @@ impl Planning {
 
     /// Whether blocks lie where a plan has them.
     pub fn is_followed(&self) -> bool {
-        matches!(self.course, Course::Following(_)) || self.eager
+        self.has_table() || self.eager
+    }
+
+    /// Whether it is known which request comes next, and where its block is to lie.
+    pub fn has_table(&self) -> bool {
+        matches!(self.course, Course::Following(_))
     }
 
     /// Whether what becomes of all blocks is to be told of, too.
