@@ -45,6 +45,7 @@ impl DeviceAllocator {
                 {
                     return state.serve_expected(bytes, self.pad, stream);
                 }
+                // It counts, though it need not ask.
                 if !state.events.traffic.pass() && state.asking {
                     return None;
                 }
