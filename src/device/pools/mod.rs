@@ -1,4 +1,4 @@
-//! Private pools: captures of graphs, checkpoints, sleep. Depends on `blocks`, `streams`, and on `paging` and `reclaim` to
+//! Private pools: captures of graphs, checkpoints, sleep. Depends on `blocks`, `policy`, `streams`, and on `paging` and `reclaim` to
 //! put memory to sleep.
 
 mod captures;

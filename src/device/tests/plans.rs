@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::races::{MIB, device, token};
 use crate::device::*;
 use crate::driver::fake::FakeDriver;
-use crate::ids::StreamKey;
+use crate::history::RecordContext;
+use crate::ids::{PoolId, StreamKey};
 use crate::plan::MOST_STEPS;
 
 const STREAM: StreamKey = StreamKey(1);
@@ -94,12 +95,9 @@ fn what_a_plan_does_not_expect_is_not_taken_for_it() {
     assert_eq!(device.allocate_cached(PERIOD[2] * MIB, STREAM), None);
     assert_eq!(device.allocate_cached(PERIOD[1] * MIB, StreamKey(7)), None);
     assert_eq!(device.ladder().blocks_planned, before);
-    // Nor is one whose place another block has.
-    let place = device
-        .allocate_cached(PERIOD[1] * MIB, STREAM)
-        .expect("its place");
-    assert!(place != first);
+    assert!(device.allocate_cached(PERIOD[1] * MIB, STREAM).is_some());
     assert_eq!(device.ladder().blocks_planned, before + 1);
+    assert!(device.deallocate(first));
 }
 
 #[test]
@@ -124,4 +122,48 @@ fn events_are_asked_though_a_plan_is_followed() {
         assert_eq!(device.allocate_cached(size, STREAM), None);
     }
     assert!(device.deallocate(first));
+}
+
+#[test]
+fn a_place_that_a_block_still_has_is_not_handed_out_again() {
+    let (_, device, mut last) = planned("expandable_segments:True");
+    let allocate = |size: usize| device.allocate(size * MIB, STREAM).expect("fits");
+    let mut kept = None;
+    for (at, size) in PERIOD.into_iter().enumerate() {
+        let addr = allocate(size);
+        if Some(last) != kept {
+            assert!(device.deallocate(last));
+        }
+        if at == 1 {
+            kept = Some(addr);
+        }
+        last = addr;
+    }
+    allocate(PERIOD[0]);
+    assert_eq!(device.allocate_cached(PERIOD[1] * MIB, STREAM), None);
+    assert!(Some(allocate(PERIOD[1])) != kept);
+    device.check_consistency().expect("consistent");
+}
+
+#[test]
+fn what_a_plan_expects_leaves_the_hot_path_where_there_is_more_to_do() {
+    let (_, device, last) = planned("expandable_segments:True");
+    let allocate = |size: usize| device.allocate(size * MIB, STREAM).expect("fits");
+    allocate(PERIOD[0]);
+    assert!(device.deallocate(last));
+    let cached = || device.allocate_cached(PERIOD[1] * MIB, STREAM);
+    device.record_history(true, 16, RecordContext::Never);
+    assert_eq!(cached(), None);
+    device.record_history(false, 16, RecordContext::Never);
+    device.state.lock().captures = 1;
+    assert_eq!(cached(), None);
+    device.state.lock().captures = 0;
+    device.state.lock().sleep.pools.push(PoolId::DEFAULT);
+    assert_eq!(cached(), None);
+    device.state.lock().sleep.pools.clear();
+    device.assume_many_blocks();
+    assert!(device.state.lock().cache.marking);
+    assert_eq!(cached(), None);
+    device.state.lock().cache.many = usize::MAX;
+    assert!(cached().is_some());
 }
