@@ -15,7 +15,7 @@ use crate::mix::{BuildMix, Mix};
 
 /// Steps that tell where in its course a program is.
 pub const CONTEXT: usize = 16;
-/// Steps noted at the most; whoever has not repeated them by then is not waited for any longer.
+/// Steps to be noted at the most; whoever has not repeated them by then is not waited for any longer.
 pub const MOST_STEPS: usize = 1 << 15;
 
 /// One large request.
@@ -123,9 +123,9 @@ impl Cycle {
         step.is_some_and(|&at| self.steps.len() - at <= period)
     }
 
-    /// Whether too many steps were noted.
-    pub fn is_full(&self) -> bool {
-        self.steps.len() >= MOST_STEPS
+    /// How many steps were noted.
+    pub fn len(&self) -> usize {
+        self.steps.len()
     }
 
     /// The block for the last request, if that was for `key`: another thread's may have come since.

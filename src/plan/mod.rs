@@ -5,8 +5,8 @@ mod cycle;
 mod packing;
 mod timetable;
 
-pub use cycle::{Cycle, Period};
 #[cfg(test)]
-pub use cycle::{MOST_STEPS, Tenancy};
+pub use cycle::Tenancy;
+pub use cycle::{Cycle, MOST_STEPS, Period};
 pub use packing::Obstacle;
 pub use timetable::{Place, Timetable};

@@ -44,13 +44,6 @@ const STEPS_SHARE: usize = 128;
 const PERIOD: u64 = 512;
 
 impl State {
-    /// Whether more memory may be held than is needed, for the sake of host time: segments are virtual, and nobody asked
-    /// for them.
-    pub(in crate::device) fn may_keep(&self) -> bool {
-        self.paging.virtual_memory
-            && self.settings.expandable_segments == ExpandableSegments::Default
-    }
-
     /// Settles how much may be kept from now on.
     pub(super) fn settle_quick(&mut self, simple: bool) {
         let wanted = !self.settings.skipped_rungs.has(Rung::KeptBlocks);

@@ -201,11 +201,12 @@ impl State {
             return Next::Nothing;
         }
         let (called, in_use) = (self.pages_called(), self.planning.is_in_use());
+        let most = self.most_noted();
         match &mut self.planning.course {
             Course::Off => Next::Nothing,
             Course::Noting(cycle) => {
                 let period = cycle.step(key_of(request), moved);
-                if cycle.is_full() {
+                if cycle.len() >= most {
                     self.planning.end(moved, true);
                     return Next::Nothing;
                 }
@@ -254,7 +255,7 @@ impl State {
         let pays = moved >= period.bytes / (PAYBACK * halved);
         let whole = period.bytes >= self.reserved() / (WHOLE * halved)
             && period.change <= period.bytes / MOST_CHANGE;
-        let worth = pays && whole || self.planning.eager;
+        let worth = pays && whole && !self.moves_fade() || self.planning.eager;
         let table =
             worth.then(|| Timetable::new(period, &[], self.settings.base_addr_aligned_size))?;
         // Blocks may have come from a pool for overflow.

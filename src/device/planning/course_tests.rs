@@ -3,7 +3,7 @@
 use super::*;
 use crate::config::Settings;
 use crate::ids::StreamKey;
-use crate::plan::Tenancy;
+use crate::plan::{MOST_STEPS, Tenancy};
 
 const MIB: usize = 1 << 20;
 
@@ -52,6 +52,46 @@ fn a_plan_is_worth_having_where_much_moves_that_comes_and_goes() {
     assert!(!long(512, 4, 15 * MIB) && !long(511, 4, 16 * MIB));
     assert!(long(512, 2, 64 * MIB));
     assert!(!long(512, 1, 64 * MIB) && !long(511, 2, 64 * MIB));
+}
+
+#[test]
+fn no_plan_is_made_where_what_moves_comes_to_an_end_by_itself() {
+    let mut state = state();
+    let worth = |state: &State| state.plan(&period(4, 64 * MIB, 0), 2 * MIB).is_some();
+    state.paging.virtual_memory = true;
+    state.budget.total = 64 << 30;
+    for (settings, full, planned) in [
+        ("", false, false),
+        ("", true, true),
+        ("expandable_segments:True", false, true),
+    ] {
+        state.settings = Settings::parse(settings).expect("valid");
+        state.budget.device_full = full;
+        assert_eq!(worth(&state), planned, "{settings}, {full}");
+    }
+}
+
+#[test]
+fn fewer_requests_are_noted_where_no_plan_may_be_needed() {
+    for (settings, total, most) in [
+        ("", 1024, 1 << 12),
+        ("", 200, MOST_STEPS),
+        ("expandable_segments:True", 1024, MOST_STEPS),
+    ] {
+        let mut state = state();
+        state.settings = Settings::parse(settings).expect("valid");
+        state.paging.virtual_memory = true;
+        state.budget.total = total * MIB;
+        state.planning.course = Course::Noting(Box::default());
+        let mut noted = 0;
+        while state.planning.is_on() {
+            let mut request = state.request((64 + noted) * MIB, 0, StreamKey(0), PoolId::DEFAULT);
+            request.virtual_memory = true;
+            assert!(matches!(state.next_step(&request), Next::Nothing));
+            noted += 1;
+        }
+        assert_eq!(noted, most, "{settings}, {total}");
+    }
 }
 
 #[test]

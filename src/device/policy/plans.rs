@@ -2,6 +2,10 @@
 
 use crate::config::Rung;
 use crate::device::state::State;
+use crate::plan::MOST_STEPS;
+
+/// Three steps of a program with 1,365 large requests in each. Noting more than doubles what a request costs.
+const MOST_AT_LEISURE: usize = 1 << 12;
 
 impl State {
     /// A page moved for a request.
@@ -9,6 +13,21 @@ impl State {
         if self.may_plan() {
             let (moved, held) = (self.ladder.pages_moved(), self.reserved());
             self.planning.note_moved(moved, page_size, held);
+        }
+    }
+
+    /// Whether what moves comes to an end without a plan: where nobody asked for virtual segments and memory is ample, half of
+    /// what moved may be held on top. A plan's range would be held on top, too.
+    pub(in crate::device) fn moves_fade(&self) -> bool {
+        self.may_keep() && self.is_ample()
+    }
+
+    /// Large requests that are noted at the most, unless the program repeats itself: fewer where it may never need a plan.
+    pub(in crate::device) fn most_noted(&self) -> usize {
+        if self.moves_fade() && self.reserved() < self.most_there_is() / 2 {
+            MOST_AT_LEISURE
+        } else {
+            MOST_STEPS
         }
     }
 

@@ -159,6 +159,13 @@ impl State {
         !self.budget.device_full && !self.is_near(self.reserved())
     }
 
+    /// Whether more memory may be held than is needed, for the sake of host time: segments are virtual, and nobody asked
+    /// for them.
+    pub(in crate::device) fn may_keep(&self) -> bool {
+        self.paging.virtual_memory
+            && self.settings.expandable_segments == ExpandableSegments::Default
+    }
+
     /// Whether a request takes memory away from elsewhere, as no more is to be obtained.
     pub(in crate::device) fn moves_memory(&self, request: &Request) -> bool {
         self.is_full(request) || self.room_to_grow(request) < request.size
