@@ -7,6 +7,8 @@ MAY_DIFFER = (
     "num_device_alloc", "num_device_free", "num_sync_all_streams", "max_split_size",
     "waits",
 )
+#: Rows of memory_summary of which the same holds.
+ROWS_MAY_DIFFER = ("Non-releasable",)
 #: Statistics that follow from which free block serves a request, and so may
 #: differ once a retry has returned different segments to the driver.
 AFTER_RETRY = ("allocated_bytes", "active_bytes", "num_alloc_retries")

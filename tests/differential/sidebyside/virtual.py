@@ -26,9 +26,7 @@ def view(operation, given):
     if operation == "mem_info":
         return given[1]
     if operation == "summary":
-        # A row's first line may be followed by one for each pool; rules stand between rows.
-        parts = re.split(r"^\|-+\|$", given, flags=re.M)
-        return "".join(part for part in parts if not any(row in part for row in ROWS))
+        return without_rows(given, ROWS)
     if operation == "pool_snapshot":
         return {"blocks": blocks(given)}
     if operation == "snapshot":
@@ -39,6 +37,13 @@ def view(operation, given):
             trace = None
         return {"blocks": blocks(given["segments"]), "trace": trace}
     return given
+
+
+def without_rows(summary, rows):
+    """A summary without the rows that have any of these names."""
+    # A row's first line may be followed by one for each pool; rules stand between rows.
+    parts = re.split(r"^\|-+\|$", summary, flags=re.M)
+    return "".join(part for part in parts if not any(row in part for row in rows))
 
 
 def blocks(segments):
