@@ -18,9 +18,7 @@ impl State {
         let unasked = self.settings.expandable_segments == ExpandableSegments::Default;
         unasked && (self.paging.pages.bytes() > 0 || !self.donors().is_empty())
     }
-}
 
-impl State {
     /// Whether a pool's segments come from an allocator of its own.
     pub(in crate::device) fn is_external(&self, pool: PoolId) -> bool {
         self.pools.get(pool).is_some_and(|pool| pool.external)

@@ -238,7 +238,7 @@ impl State {
         };
         let table = &followed.table;
         let place = table.expects(key_of(request)).filter(|_| !table.begins());
-        place.filter(|_| table.list == request.list && request.virtual_memory)
+        place.filter(|_| table.list == request.list)
     }
 
     /// Such a request is served at its place.

@@ -34,7 +34,7 @@ impl State {
     /// The block at the place of a request that the plan expects next, if it is free for its own stream, and where it begins
     /// there. Not for the first request of a period, with which the plan itself is looked at.
     pub(in crate::device) fn expected_at(&self, request: &Request) -> Option<(BlockId, usize)> {
-        if self.captures > 0 || request.small || request.guest || !self.may_plan() {
+        if request.guest || !self.may_plan() {
             return None;
         }
         let place = self.expected_place(request)?;
