@@ -221,6 +221,11 @@ impl BlockCounters {
         self.peak[pool].0[lane] - self.room[pool].0[lane]
     }
 
+    /// Bytes of a pool that were freed since the beginning, whenever accumulated values were reset.
+    pub(crate) fn ever_freed(&self, pool: usize) -> i64 {
+        self.freed[pool].0[Lane::AllocatedBytes as usize]
+    }
+
     /// Active blocks and bytes: of a pool (0, 1), or of both (2).
     pub(crate) fn active(&self, pool: usize) -> [i64; 2] {
         let of = |pool: usize, live: Lane, waiting: Lane| {

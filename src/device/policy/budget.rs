@@ -1,5 +1,6 @@
 //! What rules about how much may be held go by.
 
+use super::large_blocks::LargeBlocks;
 use super::target::{Climbing, Needed};
 
 /// How much memory there is, how much was needed, and what is on its way.
@@ -32,4 +33,8 @@ pub(in crate::device) struct Budget {
     pub most_full: usize,
     /// What pages under large blocks have at the most, bytes, by how large these are; unknown until there are some.
     pub page_by_blocks: Option<usize>,
+    /// The large blocks there were once the program was taken for loaded.
+    pub loaded: Option<LargeBlocks>,
+    /// How often what came since then was looked at.
+    pub looks_at_changes: usize,
 }

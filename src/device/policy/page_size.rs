@@ -1,5 +1,6 @@
 //! The size of the pages under a request. Pure.
 
+use super::large_blocks::LargeBlocks;
 use crate::block::{Block, BlockState};
 use crate::device::state::{Request, State};
 use crate::page::PageTable;
@@ -26,7 +27,11 @@ const LARGE_PAGES: usize = 2400;
 /// The statistics' pool of blocks above a MiB.
 const LARGE_POOL: usize = 1;
 /// A program's blocks above a MiB are looked at once there are this many bytes of them.
-const LOOKED_AT: i64 = 1 << 30;
+const LOOKED_AT: usize = 1 << 30;
+/// Those that came since it was loaded are, once there are so many bytes more: what a program loads first stays, mostly,
+/// and leaves no part of a page free while it does. It is taken for loaded once so many bytes were freed again as a first
+/// look needs. Measured on five made-up programs that serve (`docs/experiments-memory.md`, *Weights, and what comes and goes*).
+const CHANGES: [usize; 2] = [2 << 30, 4 << 30];
 /// A page under large blocks has no more than this part of the one in the middle, to the nearest 2 MiB: half of those bytes
 /// are in blocks up to its size. The smaller blocks are, the more of them there are beside which a part of a page is
 /// left (`docs/memory.md`, *Page sizes*).
@@ -34,6 +39,18 @@ const PART_OF_MIDDLE: usize = 4;
 /// Large blocks of up to this many bytes lie in pages of the small blocks' size: one that outlives its neighbours holds
 /// little then.
 const FINE_UP_TO: usize = 4 << 20;
+
+/// The most that a page has under blocks of which `middle` is the one in the middle: a multiple of 2 MiB, or no limit.
+fn page_under(middle: usize) -> usize {
+    let part = middle.div_ceil(PART_OF_MIDDLE);
+    let nearest = part.saturating_sub(SMALL_SEGMENT / 2);
+    let page = nearest.next_multiple_of(SMALL_SEGMENT).max(SMALL_SEGMENT);
+    if page < LARGE_PAGE_AT_ONE_ADDRESS {
+        page
+    } else {
+        usize::MAX
+    }
+}
 
 impl State {
     /// Size of the pages of a new virtual segment for a request, bytes: as configured, 2 MiB under small blocks if
@@ -68,30 +85,42 @@ impl State {
         }
     }
 
-    /// Decides, once there are enough blocks to tell by, what pages under large ones have at the most from now on.
+    /// Looks at what sizes large blocks have, once there are enough to tell by: what pages under them have at the most
+    /// follows from that.
     pub(in crate::device) fn look_at_blocks(&mut self) {
-        if self.budget.page_by_blocks.is_some() {
+        let [_, active] = self.stats.blocks.active(LARGE_POOL);
+        let active = active as usize;
+        let Some(page) = self.budget.page_by_blocks else {
+            if active >= LOOKED_AT {
+                self.budget.page_by_blocks = Some(page_under(self.large_blocks().middle()));
+            }
             return;
-        }
-        let [_, bytes] = self.stats.blocks.active(LARGE_POOL);
-        if bytes >= LOOKED_AT {
-            let is_enough = |page: &usize| {
-                let largest = PART_OF_MIDDLE * (page + SMALL_SEGMENT / 2);
-                2 * self.large_bytes_up_to(largest) >= bytes as usize
-            };
-            let mut pages = (SMALL_SEGMENT..LARGE_PAGE_AT_ONE_ADDRESS).step_by(SMALL_SEGMENT);
-            self.budget.page_by_blocks = Some(pages.find(is_enough).unwrap_or(usize::MAX));
+        };
+        let Some(loaded) = &self.budget.loaded else {
+            if self.stats.blocks.ever_freed(LARGE_POOL) >= LOOKED_AT as i64 {
+                self.budget.loaded = Some(self.large_blocks());
+            }
+            return;
+        };
+        let Some(&look) = CHANGES.get(self.budget.looks_at_changes) else {
+            return;
+        };
+        if active >= loaded.bytes() + look {
+            let changing = self.large_blocks().beyond(loaded);
+            self.budget.looks_at_changes += 1;
+            if page_under(changing.middle()) == SMALL_SEGMENT {
+                self.budget.page_by_blocks = Some(page.min(SMALL_SEGMENT));
+            }
         }
     }
 
-    /// Bytes in active blocks above a MiB that have no more than `largest`.
-    fn large_bytes_up_to(&self, largest: usize) -> usize {
+    /// All active blocks above a MiB.
+    fn large_blocks(&self) -> LargeBlocks {
         let counts = |block: &Block| {
-            matches!(block.state, BlockState::Live | BlockState::Pending)
-                && (SMALL_SIZE + 1..=largest).contains(&block.size)
+            matches!(block.state, BlockState::Live | BlockState::Pending) && block.size > SMALL_SIZE
         };
         let blocks = self.arena.iter().map(|(_, block)| block);
-        blocks.filter(|block| counts(block)).map(|it| it.size).sum()
+        blocks.filter(|it| counts(it)).map(|it| it.size).collect()
     }
 
     /// The most that a page under large blocks has by what the program turned out to be; the memory there is allows
