@@ -177,14 +177,16 @@ std::int32_t settle_fn(void* user, std::int32_t device) {
 
 std::int32_t fill_fn(void* user, std::int32_t device, std::uintptr_t addr, std::size_t bytes,
                      std::uint8_t value) {
-  return on_device(user, device,
-                   [&](const Api& api) { return api.memset(pointer(addr), bytes, value, bytes); });
+  return on_device(user, device, [&](const Api& api) {
+    return acl::told_by_code(api, [&] { return api.memset(pointer(addr), bytes, value, bytes); });
+  });
 }
 
 std::int32_t read_fn(void* user, std::int32_t device, std::uintptr_t addr, std::size_t bytes,
                      std::uint8_t* into) {
   return on_device(user, device, [&](const Api& api) {
-    return api.memcpy(into, bytes, pointer(addr), bytes, acl::kDeviceToHost);
+    return acl::told_by_code(
+        api, [&] { return api.memcpy(into, bytes, pointer(addr), bytes, acl::kDeviceToHost); });
   });
 }
 

@@ -107,10 +107,12 @@ struct DriverTable {
   /// virtual segments moves instead.
   int32_t (*stream_wait)(void* user, int32_t device, uintptr_t stream, uintptr_t event);
 
-  /// For the debug mode (AllocatorOptions::debug) only, called without any allocator lock. One of
-  /// the first three null: the contents of memory are not checked. Waits until the device has
-  /// finished everything submitted so far, host task queue included. Fails with 207000 on a thread
-  /// that others would wait for, such as the consumer of that queue.
+  /// For the debug mode (AllocatorOptions::debug), called without any allocator lock; `fill` and
+  /// `read` also once for each device that maps one handle at two addresses, to see whether both
+  /// show the same memory (not while a graph is captured). One of the three null: the contents of
+  /// memory are not checked, and two addresses are relied on where mapping them succeeds. Waits
+  /// until the device has finished everything submitted so far, host task queue included. Fails
+  /// with 207000 on a thread that others would wait for, such as the consumer of that queue.
   int32_t (*settle)(void* user, int32_t device);
   /// Sets every byte of a range, and waits for it.
   int32_t (*fill)(void* user, int32_t device, uintptr_t addr, size_t bytes, uint8_t value);

@@ -1,4 +1,4 @@
-//! What the debug mode needs beyond the allocator's own calls.
+//! Access to what memory holds: for the debug mode, and for the try of two addresses.
 
 use super::DriverResult;
 use crate::ids::DeviceId;

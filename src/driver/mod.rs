@@ -138,7 +138,8 @@ pub trait Driver: Send + Sync {
     fn pool_free(&self, device: DeviceId, pool: MempoolId, addr: usize) -> DriverResult<()>;
     /// Asks other holders of cached device memory to return it.
     fn release_external_caches(&self, device: DeviceId) -> DriverResult<()>;
-    /// Access to what memory holds, where there is one. Only the debug mode asks.
+    /// Access to what memory holds, where there is one. Asked by the debug mode, and once for each device to see whether two
+    /// addresses show the same memory.
     fn contents(&self) -> Option<&dyn Contents> {
         None
     }

@@ -67,6 +67,12 @@ def test_what_the_driver_refused_is_not_left_as_the_threads_error(run, engine, a
     assert run("engine:last_error", env=env).value == 0
 
 
+@pytest.mark.parametrize("call", ["aclrtMemset", "aclrtMemcpy"])
+def test_a_comparison_of_two_addresses_that_fails_leaves_no_error(run, call):
+    env = PROBE | {"CANN_SIM_CAPACITY": str(1024 * MIB), "CANN_SIM_FAULTS": f"{call}:every=1,code=507899"}
+    assert run("engine:last_error", env=env).value == 0
+
+
 def test_a_function_that_the_runtime_lacks_is_named(run):
     env = VIRTUAL | {"CANN_SIM_FAULTS": "aclrtUnmapMem:from=1,code=207000"}
     outcome = run("engine:kinds", env=env, provokes="nothing is unmapped")

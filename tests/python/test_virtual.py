@@ -2,7 +2,7 @@
 
 import pytest
 
-from environments import SMALL, VIRTUAL
+from environments import BACKED, SMALL, VIRTUAL
 from sizes import GIB, MIB, rounded
 
 
@@ -105,3 +105,17 @@ def test_memory_moves_between_streams_that_were_never_current(run, subject):
         pytest.skip("the stock allocator waits for the device and unmaps everything")
     value = run("virtual:moved_by_name", env=VIRTUAL | SMALL).value
     assert value == {"synchronisations": 0, "retries": 0}
+
+
+@pytest.mark.parametrize("alias", ["allow", "refuse", "apart"])
+def test_tensors_keep_their_contents_where_memory_moves(run, subject, request, alias):
+    plugin = request.config.getoption("--plugin") if subject != "stock" else None
+    env = VIRTUAL | BACKED | {"CANN_SIM_CAPACITY": str(384 * MIB), "CANN_SIM_ALIAS": alias}
+    scenario = "virtual:contents_where_memory_moves"
+    value = run(scenario, seed=1, steps=400, plugin=plugin, env=env).value
+    assert (value["wrong"], value["checked"]) == (0, 400)
+    # Mappings are left behind only where both addresses of a page were seen to show the same.
+    if plugin and alias == "allow":
+        assert value["lent"] > 0
+    elif plugin:
+        assert value["lent"] == 0 < value["unmapped"]

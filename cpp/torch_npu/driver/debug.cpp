@@ -31,8 +31,8 @@ class OnDevice {
   c10_npu::NPUGuard guard_;
 };
 
-// The debug mode only wants to know whether it worked: what is wrong with the device is the
-// program's own next call's to tell.
+// The debug mode, and whoever compares two addresses, only wants to know whether it worked: what
+// is wrong with the device is the program's own next call's to tell.
 template <typename Call>
 std::int32_t quiet(Call call) noexcept {
   try {
@@ -62,7 +62,8 @@ std::int32_t fill_fn(void*, std::int32_t device, std::uintptr_t addr, std::size_
                      std::uint8_t value) {
   return quiet([&] {
     const OnDevice scope(device);
-    return api().memset(reinterpret_cast<void*>(addr), bytes, value, bytes);
+    void* const start = reinterpret_cast<void*>(addr);
+    return acl::told_by_code(api(), [&] { return api().memset(start, bytes, value, bytes); });
   });
 }
 
@@ -70,8 +71,9 @@ std::int32_t read_fn(void*, std::int32_t device, std::uintptr_t addr, std::size_
                      std::uint8_t* into) {
   return quiet([&] {
     const OnDevice scope(device);
-    return api().memcpy(into, bytes, reinterpret_cast<const void*>(addr), bytes,
-                        acl::kDeviceToHost);
+    const void* const start = reinterpret_cast<const void*>(addr);
+    return acl::told_by_code(
+        api(), [&] { return api().memcpy(into, bytes, start, bytes, acl::kDeviceToHost); });
   });
 }
 

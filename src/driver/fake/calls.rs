@@ -215,10 +215,7 @@ impl Contents for FakeDriver {
 
     fn read(&self, _device: DeviceId, addr: usize, into: &mut [u8]) -> DriverResult<()> {
         drop(self.enter("read")?);
-        match &self.memory {
-            Some(memory) => memory.read(addr, into),
-            None => into.fill(0),
-        }
+        self.copy(addr, into);
         Ok(())
     }
 }

@@ -23,6 +23,10 @@ use crate::primitives::atomic::{AtomicUsize, Ordering};
 /// Distance between the address spaces of two devices.
 const DEVICE_STRIDE: usize = 1 << 44;
 const SEGMENT_ALIGN: usize = 2 << 20;
+/// Behind the addresses of a device: where the contents of physical memory are kept.
+const PHYSICAL: usize = 1 << 43;
+/// Distance between two pieces of it.
+const PHYSICAL_STRIDE: usize = 1 << 31;
 
 #[derive(Debug, Default)]
 struct Device {
@@ -83,6 +87,7 @@ struct Inner {
     captured: Option<StreamToken>,
     huge_pages: u64,
     aliasing_refused: bool,
+    aliases_apart: bool,
     unnamed: Vec<StreamKey>,
     meanwhile: Option<Meanwhile>,
     afterwards: Option<Meanwhile>,
@@ -144,7 +149,40 @@ impl FakeDriver {
 
     /// A program writes to memory.
     pub fn write(&self, addr: usize, bytes: usize, value: u8) {
-        self.memory.iter().for_each(|m| m.fill(addr, bytes, value));
+        let Some(memory) = &self.memory else { return };
+        for (place, bytes) in self.places(addr, bytes) {
+            memory.fill(place, bytes, value);
+        }
+    }
+
+    /// Copies memory; what keeps nothing is 0.
+    fn copy(&self, addr: usize, into: &mut [u8]) {
+        let Some(memory) = &self.memory else {
+            return into.fill(0);
+        };
+        let mut rest = into;
+        for (place, bytes) in self.places(addr, rest.len()) {
+            let (part, others) = rest.split_at_mut(bytes);
+            memory.read(place, part);
+            rest = others;
+        }
+    }
+
+    /// Where what is at addresses is kept: with the physical memory, wherever that is mapped.
+    fn places(&self, addr: usize, bytes: usize) -> Vec<(usize, usize)> {
+        let device = addr / DEVICE_STRIDE - 1;
+        let apart = self.inner.lock().aliases_apart;
+        let spans = self.spans(device as u32, addr, bytes).filter(|_| !apart);
+        let place = |span: Span| match span.handle {
+            0 => (span.start, span.bytes),
+            handle => (
+                (device + 1) * DEVICE_STRIDE + PHYSICAL + handle * PHYSICAL_STRIDE + span.start,
+                span.bytes,
+            ),
+        };
+        spans.map_or(vec![(addr, bytes)], |spans| {
+            spans.into_iter().map(place).collect()
+        })
     }
 
     fn renew(&self, addr: usize, bytes: usize) {
@@ -170,6 +208,11 @@ impl FakeDriver {
     /// From now on a handle can be mapped at one address only.
     pub fn refuse_aliasing(&self) {
         self.inner.lock().aliasing_refused = true;
+    }
+
+    /// From now on each address has memory of its own, although a handle can be mapped at several.
+    pub fn keep_aliases_apart(&self) {
+        self.inner.lock().aliases_apart = true;
     }
 
     /// From now on no stream can be made to wait for another.

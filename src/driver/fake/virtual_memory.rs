@@ -93,6 +93,7 @@ impl VirtualMemory for FakeDriver {
         } else {
             usize::MAX
         };
+        let apart = inner.aliases_apart;
         let slot = inner.devices.entry(device.0).or_default();
         let reserved = slot.reserved.range(..=addr).next_back();
         let inside = reserved.is_some_and(|(base, size)| addr + bytes <= base + size);
@@ -101,7 +102,9 @@ impl VirtualMemory for FakeDriver {
             Some((size, at)) if *size == bytes && *at < most && inside && !taken => {
                 *at += 1;
                 slot.mapped.insert(addr, handle);
-                self.renew(addr, bytes);
+                if apart {
+                    self.renew(addr, bytes);
+                }
                 Ok(())
             }
             _ => invalid("map"),

@@ -1,6 +1,7 @@
 """Virtual segments: `expandable_segments:True` with its companions."""
 
 import ctypes
+import random
 
 import torch
 
@@ -223,3 +224,34 @@ def moved_by_name():
         "synchronisations": calls("aclrtSynchronizeDevice") - before,
         "retries": stats()["num_alloc_retries"],
     }
+
+
+def contents_where_memory_moves(seed, steps, plugin=None):
+    """Tensors of all sizes on a device that is too small for them, each with its own number, which is read back when it
+    goes: two that had the same memory would show, and one that lost its memory."""
+    chance = random.Random(seed)
+    live, wrong, checked = [], 0, 0
+
+    def drop():
+        nonlocal wrong, checked
+        tensor, expected = live.pop(chance.randrange(len(live)))
+        wrong += int((tensor.cpu() != expected).any())
+        checked += 1
+
+    for number in range(steps):
+        value = torch.full((int(2 ** chance.uniform(10, 26.5)),), number % 251, dtype=torch.uint8)
+        while True:
+            try:
+                live.append((value.to("npu"), number % 251))
+                break
+            except torch.OutOfMemoryError:
+                drop()
+    while live:
+        drop()
+    value = {"wrong": wrong, "checked": checked}
+    if plugin:
+        ladder = ctypes.CDLL(plugin).npualloc_ladder
+        ladder.restype = ctypes.c_char_p
+        counts = dict(line.split() for line in ladder(0).decode().splitlines())
+        value |= {name: int(counts["pages_" + name]) for name in ("lent", "unmapped")}
+    return value

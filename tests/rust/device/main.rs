@@ -25,6 +25,7 @@ mod streams;
 mod traffic;
 mod transit;
 mod turns;
+mod two_addresses;
 mod unread;
 mod virtual_segments;
 

@@ -20,6 +20,8 @@ pub trait Backing: Send {
     fn destroy(&mut self, handle: u64);
     /// A handle was mapped. False if that cannot be done.
     fn map(&mut self, addr: u64, len: u64, handle: u64) -> bool;
+    /// A handle was mapped once more, with other memory behind the address. False if that cannot be done.
+    fn map_apart(&mut self, addr: u64, len: u64) -> bool;
     /// A mapping is gone.
     fn unmap(&mut self, addr: u64, len: u64, handle: u64);
     /// Copies; `dst_device` and `src_device` say which ends are device memory.

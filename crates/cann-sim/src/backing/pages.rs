@@ -163,6 +163,10 @@ impl Backing for Pages {
             .is_some_and(|file| Self::map_at(&mut self.mapped, addr, len, file, 0))
     }
 
+    fn map_apart(&mut self, addr: u64, len: u64) -> bool {
+        memory_file(len).is_some_and(|file| Self::map_at(&mut self.mapped, addr, len, &file, 0))
+    }
+
     fn unmap(&mut self, addr: u64, len: u64, _handle: u64) {
         self.unmap_at(addr, len);
     }

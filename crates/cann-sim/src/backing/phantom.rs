@@ -45,6 +45,10 @@ impl Backing for Phantom {
         !self.host_handles.contains_key(&handle) || self.host.map(addr, len, handle)
     }
 
+    fn map_apart(&mut self, _addr: u64, _len: u64) -> bool {
+        true
+    }
+
     fn unmap(&mut self, addr: u64, len: u64, handle: u64) {
         if self.host_handles.contains_key(&handle) {
             self.host.unmap(addr, len, handle);

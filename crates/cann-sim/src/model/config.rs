@@ -21,6 +21,9 @@ pub enum Alias {
     Allow,
     /// It fails as an invalid parameter.
     Refuse,
+    /// It succeeds, but backed memory at the second address is other memory: nothing says that a driver
+    /// that does not know what it was asked for would refuse.
+    Apart,
 }
 
 /// Where the report at exit goes.
@@ -130,7 +133,12 @@ impl Config {
         config.alias = match read("CANN_SIM_ALIAS").as_deref() {
             None | Some("allow") => Alias::Allow,
             Some("refuse") => Alias::Refuse,
-            Some(other) => return Err(format!("CANN_SIM_ALIAS: {other:?}, not allow or refuse")),
+            Some("apart") => Alias::Apart,
+            Some(other) => {
+                return Err(format!(
+                    "CANN_SIM_ALIAS: {other:?}, not allow, refuse or apart"
+                ));
+            }
         };
         let text = |name: &str, field: &mut String| {
             if let Some(value) = read(name) {
@@ -236,6 +244,8 @@ mod tests {
         .unwrap();
         assert_eq!((config.devices, config.capacity), (3, 32 << 30));
         assert_eq!((config.mode, config.alias), (Mode::Backed, Alias::Refuse));
+        let apart = with(&[("CANN_SIM_ALIAS", "apart")]).unwrap();
+        assert_eq!(apart.alias, Alias::Apart);
         assert_eq!(config.cost.call(CallKind::Malloc, 3 << 20), 5 + 2 * 7);
         assert_eq!(config.cost.kernel_ns, 9);
         assert_eq!(config.report, Some(ReportTo::Stderr));

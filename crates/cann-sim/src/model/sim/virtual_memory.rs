@@ -73,7 +73,12 @@ impl Sim {
     pub fn map(&mut self, addr: u64, len: u64, offset: u64, handle: u64, flags: u64) -> Result<()> {
         let owner = self.next_number();
         self.vmm.map(addr, len, offset, handle, flags, owner)?;
-        if !self.backing.map(addr, len, handle) {
+        let mapped = if self.vmm.is_apart(handle) {
+            self.backing.map_apart(addr, len)
+        } else {
+            self.backing.map(addr, len, handle)
+        };
+        if !mapped {
             self.vmm.unmap(addr)?;
             return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "the host cannot map this");
         }

@@ -276,6 +276,12 @@ impl Vmm {
         Ok(mapping)
     }
 
+    /// Whether a handle's latest mapping shows other memory than the ones before it.
+    pub fn is_apart(&mut self, handle: u64) -> bool {
+        let apart = self.alias == Alias::Apart;
+        apart && self.handle(handle).is_ok_and(|it| it.mapped.len() > 1)
+    }
+
     fn overlapping(&self, addr: u64, len: u64) -> Option<u64> {
         let (&start, mapping) = self.mappings.range(..addr + len).next_back()?;
         (start + mapping.len > addr).then_some(start)
