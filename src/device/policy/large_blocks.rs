@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::device) struct LargeBlocks {
     by_size: BTreeMap<usize, usize>,
+    bytes: usize,
 }
 
 impl FromIterator<usize> for LargeBlocks {
@@ -14,6 +15,7 @@ impl FromIterator<usize> for LargeBlocks {
         let mut blocks = Self::default();
         for size in sizes {
             *blocks.by_size.entry(size).or_default() += size;
+            blocks.bytes += size;
         }
         blocks
     }
@@ -22,7 +24,7 @@ impl FromIterator<usize> for LargeBlocks {
 impl LargeBlocks {
     /// The bytes in all of them.
     pub fn bytes(&self) -> usize {
-        self.by_size.values().sum()
+        self.bytes
     }
 
     /// What there is more of than in `others`, size by size: blocks that stay count in neither.
@@ -30,6 +32,7 @@ impl LargeBlocks {
         for (size, bytes) in &mut self.by_size {
             *bytes = bytes.saturating_sub(others.by_size.get(size).copied().unwrap_or(0));
         }
+        self.bytes = self.by_size.values().sum();
         self
     }
 
