@@ -1,5 +1,7 @@
 """What several scenarios need."""
 
+import ctypes
+
 import torch
 import torch_npu  # noqa: F401
 
@@ -25,6 +27,14 @@ def both_stats(device=None):
         "npu": stats(device),
         "accelerator": dict(torch.accelerator.memory_stats(device)),
     }
+
+
+def ladder(plugin):
+    """How the plug-in served requests that no free block fitted: counts by name."""
+    text = ctypes.CDLL(plugin).npualloc_ladder
+    text.restype = ctypes.c_char_p
+    lines = (line.split() for line in text(0).decode().splitlines())
+    return {name: int(count) for name, count in lines}
 
 
 def pick(values, *names):

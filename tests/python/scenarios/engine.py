@@ -5,7 +5,7 @@ import time
 
 import torch
 
-from scenarios.common import GIB, KIB, MIB, allocate, caught, pick, stats
+from scenarios.common import GIB, KIB, MIB, allocate, caught, ladder, pick, stats
 
 NAMES = [
     "allocated_bytes.all.current",
@@ -46,20 +46,18 @@ def last_error():
 
 def grown(plugin):
     """Pages obtained ahead while memory grows, and what is left after it is gone."""
-    ladder = ctypes.CDLL(plugin).npualloc_ladder
-    ladder.restype = ctypes.c_char_p
     tensors = []
     for _ in range(64):
         tensors.append(allocate(24 * MIB))
         torch.npu.synchronize()
         # The thread gets its turn, however busy the machine is.
         time.sleep(0.005)
-    counts = dict(line.split() for line in ladder(0).decode().splitlines())
+    counts = ladder(plugin)
     full = pick(stats(), *NAMES)
     tensors.clear()
     torch.npu.empty_cache()
     return {
-        "ahead": int(counts["pages_prefetched"]), "asked": int(counts["pages_new"]),
+        "ahead": counts["pages_prefetched"], "asked": counts["pages_new"],
         "full": full, "taken": taken(), "end": pick(stats(), *NAMES),
     }
 

@@ -5,7 +5,7 @@ import random
 
 import torch
 
-from scenarios.common import GIB, KIB, MIB, allocate, pick, stats
+from scenarios.common import GIB, KIB, MIB, allocate, ladder, pick, stats
 from scenarios.probe import Probe
 
 NAMES = [
@@ -250,8 +250,6 @@ def contents_where_memory_moves(seed, steps, plugin=None):
         drop()
     value = {"wrong": wrong, "checked": checked}
     if plugin:
-        ladder = ctypes.CDLL(plugin).npualloc_ladder
-        ladder.restype = ctypes.c_char_p
-        counts = dict(line.split() for line in ladder(0).decode().splitlines())
-        value |= {name: int(counts["pages_" + name]) for name in ("lent", "unmapped")}
+        counts = ladder(plugin)
+        value |= {name: counts["pages_" + name] for name in ("lent", "unmapped")}
     return value

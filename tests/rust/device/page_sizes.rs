@@ -169,13 +169,17 @@ fn pages_stay_large_where_blocks_are_at_the_first_gib() {
     assert_eq!(pages_under(sizes), [8; 802]);
 }
 
-/// Sizes of the pages under blocks that follow 2 GiB of large ones, MiB. If `loaded`, a GiB was freed in between.
-fn pages_after_weights(loaded: bool, sizes: impl IntoIterator<Item = usize>) -> Vec<usize> {
+/// Sizes of the pages under blocks that follow others, after one more of `passing` bytes came and went. Sizes in MiB.
+fn pages_after(
+    weights: impl IntoIterator<Item = usize>,
+    passing: usize,
+    sizes: impl IntoIterator<Item = usize>,
+) -> Vec<usize> {
     let (_driver, device) = device_as_it_is(64 * GIB);
-    for _ in 0..4 {
-        allocate(&device, 512 * MIB, S0);
+    for size in weights {
+        allocate(&device, size * MIB, S0);
     }
-    let passing = allocate(&device, GIB - if loaded { 0 } else { MIB }, S0);
+    let passing = allocate(&device, passing, S0);
     free(&device, passing);
     device.empty_cache(MempoolId::DEFAULT).expect("works");
     let pages = |size: usize| page_under(&device, size * MIB) / MIB;
@@ -184,20 +188,25 @@ fn pages_after_weights(loaded: bool, sizes: impl IntoIterator<Item = usize>) -> 
     pages
 }
 
+/// The same after 2 GiB of large blocks; a GiB that was freed makes the program count as loaded.
+fn pages_after_weights(sizes: impl IntoIterator<Item = usize>) -> Vec<usize> {
+    pages_after([512; 4], GIB, sizes)
+}
+
 #[test]
 fn two_gib_of_small_blocks_after_the_weights_make_the_pages_small() {
     // Each is 512 bytes more than 10 MiB: 205 of them are the first to come to 2 GiB.
-    let pages = pages_after_weights(true, [10; 210]);
+    let pages = pages_after_weights([10; 210]);
     assert_eq!(pages[..205], [8; 205]);
     assert_eq!(pages[205..], [2; 5]);
-    let after = |size: usize| pages_after_weights(true, [size; 500])[499];
+    let after = |size: usize| pages_after_weights([size; 500])[499];
     // Sizes in between make no difference, as the weights told by themselves.
     assert_eq!([11, 12, 20].map(after), [2, 8, 8]);
 }
 
 #[test]
 fn blocks_count_as_weights_until_a_gib_was_freed() {
-    assert_eq!(pages_after_weights(false, [10; 800]), [8; 800]);
+    assert_eq!(pages_after([512; 4], GIB - MIB, [10; 800]), [8; 800]);
 }
 
 #[test]
@@ -206,26 +215,19 @@ fn what_comes_after_the_weights_is_looked_at_twice() {
     let sizes = |large: usize, small: usize| {
         std::iter::repeat_n(100, large).chain(std::iter::repeat_n(10, small))
     };
-    let pages = pages_after_weights(true, sizes(21, 400));
+    let pages = pages_after_weights(sizes(21, 400));
     assert_eq!(pages.last(), Some(&8), "2,100 MiB of 4,100");
-    let pages = pages_after_weights(true, sizes(20, 400));
+    let pages = pages_after_weights(sizes(20, 400));
     assert_eq!(pages.last(), Some(&2), "2,000 MiB of 4,100");
     // Not a third time.
-    let pages = pages_after_weights(true, sizes(40, 800));
+    let pages = pages_after_weights(sizes(40, 800));
     assert_eq!(pages.last(), Some(&8));
 }
 
 #[test]
 fn small_blocks_among_the_weights_make_no_difference() {
-    let (_driver, device) = device_as_it_is(64 * GIB);
-    for size in [512; 4].into_iter().chain([10; 600]) {
-        allocate(&device, size * MIB, S0);
-    }
-    let passing = allocate(&device, GIB, S0);
-    free(&device, passing);
-    device.empty_cache(MempoolId::DEFAULT).expect("works");
-    let pages = [0; 60].map(|_| page_under(&device, 100 * MIB));
-    assert_eq!(pages, [8 * MIB; 60]);
+    let weights = [512; 4].into_iter().chain([10; 600]);
+    assert_eq!(pages_after(weights, GIB, [100; 60]), [8; 60]);
 }
 
 #[test]

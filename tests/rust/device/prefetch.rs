@@ -150,9 +150,15 @@ fn a_failed_call_of_the_thread_costs_nobody_anything() {
 fn a_thread_that_panics_is_not_waited_for() {
     let (driver, device) = device_that_prefetches(GIB, 64 * MIB);
     grow(&driver, &device, 2, 4);
-    let go_on = hold_the_thread(&driver, || panic!("a driver that panics"));
+    let (begin, has_begun) = mpsc::channel();
+    let go_on = hold_the_thread(&driver, move || {
+        begin.send(()).expect("the test waits");
+        panic!("a driver that panics");
+    });
     device.allocate(2 * PAGE - 4096, S0).expect("fits");
     go_on.send(()).expect("the thread waits");
+    // Else the order could be taken back before the thread came to it.
+    has_begun.recv().expect("the thread calls");
     device.empty_cache(MempoolId::DEFAULT).expect("works");
     assert_eq!(device.idle_physical_bytes(), 0);
     // Without it, memory comes as it is needed.

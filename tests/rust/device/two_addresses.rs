@@ -6,11 +6,16 @@ use crate::*;
 const BEFORE: u64 = 5;
 const COMPARING: u64 = 13;
 
-fn backed() -> (Arc<FakeDriver>, DeviceAllocator) {
-    let driver = Arc::new(FakeDriver::backed(64 * GIB));
+fn on(driver: FakeDriver) -> (Arc<FakeDriver>, DeviceAllocator) {
+    let driver = Arc::new(driver);
     let settings = Settings::parse("expandable_segments:True").expect("valid");
     let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
     (driver, device)
+}
+
+/// On a driver whose memory keeps what is written to it.
+fn backed() -> (Arc<FakeDriver>, DeviceAllocator) {
+    on(FakeDriver::backed(64 * GIB))
 }
 
 /// Whether pages have two addresses: they are smaller then.
@@ -47,9 +52,7 @@ fn two_addresses_that_show_other_memory_are_not() {
 
 #[test]
 fn nothing_is_seen_in_memory_that_keeps_nothing() {
-    let driver = Arc::new(FakeDriver::new(64 * GIB));
-    let settings = Settings::parse("expandable_segments:True").expect("valid");
-    let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
+    let (driver, device) = on(FakeDriver::new(64 * GIB));
     assert!(two_addresses(&device));
     assert_eq!((driver.calls("fill"), driver.calls("read")), (2, 1));
 }
