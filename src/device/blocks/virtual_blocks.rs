@@ -100,23 +100,6 @@ impl State {
         rest
     }
 
-    /// A block that is in no list starts where large ones do, if `size` bytes fit behind: what lies before
-    /// becomes free.
-    #[inline]
-    pub fn cut_to_alignment(&mut self, id: BlockId, list: ListId, size: usize) -> BlockId {
-        let align = self.settings.base_addr_aligned_size;
-        let block = &self.arena[id];
-        let beyond = if align.is_power_of_two() {
-            block.addr & (align - 1)
-        } else {
-            block.addr.checked_rem(align).unwrap_or(0)
-        };
-        if beyond == 0 || align - beyond + size > block.size {
-            return id;
-        }
-        self.leave_front(id, list, align - beyond)
-    }
-
     /// Takes in a reservation as one unmapped block.
     pub fn add_virtual_segment(
         &mut self,

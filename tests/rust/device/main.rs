@@ -6,6 +6,7 @@ mod chosen;
 mod client;
 mod engine;
 mod few_sizes;
+mod growing;
 mod guests;
 mod late;
 mod leases;
