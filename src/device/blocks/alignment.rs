@@ -37,12 +37,11 @@ impl State {
 /// Bytes from an address to the next multiple of `align`; 0 is every address's.
 #[inline]
 fn up_to_multiple(addr: usize, align: usize) -> usize {
-    let beyond = if align.is_power_of_two() {
-        addr & (align - 1)
-    } else {
-        addr.checked_rem(align).unwrap_or(0)
-    };
-    if beyond == 0 { 0 } else { align - beyond }
+    match align {
+        0 => 0,
+        _ if align.is_power_of_two() => addr.wrapping_neg() & (align - 1),
+        _ => addr.next_multiple_of(align) - addr,
+    }
 }
 
 #[cfg(test)]
@@ -56,45 +55,47 @@ mod tests {
 
     const MIB: usize = 1 << 20;
     const S0: StreamKey = StreamKey(0);
+    const VIRTUAL: &str = "expandable_segments:True";
 
-    /// The offsets into their range of three blocks, the second of which is of 256 MiB and more, or a little less.
-    fn offsets(settings: &str, full: bool, between: usize) -> [usize; 3] {
+    fn device(settings: &str) -> DeviceAllocator {
         let driver = Arc::new(FakeDriver::new(2048 * MIB));
         let settings = Settings::parse(settings).expect("valid");
-        let device = DeviceAllocator::new(DeviceId(0), driver, settings, 0).expect("device");
+        DeviceAllocator::new(DeviceId(0), driver, settings, 0).expect("device")
+    }
+
+    /// Where a block begins behind one of 16 MiB and 4 KiB, in free memory; from where that begins.
+    fn offset(settings: &str, full: bool, bytes: usize) -> usize {
+        let device = device(settings);
         let whole = device.allocate(1024 * MIB, S0).expect("fits");
         assert!(device.deallocate(whole));
         device.state.lock().budget.device_full = full;
-        let sizes = [16 * MIB + 4096, between, 16 * MIB];
-        let addrs = sizes.map(|bytes| device.allocate(bytes, S0).expect("fits"));
+        let sizes = [16 * MIB + 4096, bytes];
+        let [first, addr] = sizes.map(|bytes| device.allocate(bytes, S0).expect("fits"));
         device.check_consistency().expect("consistent");
-        assert_eq!(addrs[0], whole, "all lie where the first block was");
-        addrs.map(|addr| addr - whole)
+        assert_eq!(first, whole, "both lie there");
+        addr - whole
     }
 
     #[test]
     fn large_blocks_begin_at_rough_multiples_on_a_full_device() {
-        const VIRTUAL: &str = "expandable_segments:True";
         let (large, less) = (256 * MIB, 256 * MIB - 512);
         let after = 16 * MIB + 16384;
         let rough = 16 * MIB + MIB / 2;
-        assert_eq!(offsets(VIRTUAL, true, large)[1], rough);
+        assert_eq!(offset(VIRTUAL, true, large), rough);
         // For 1 GiB less 64 MiB the nearest power of two is a MiB.
-        assert_eq!(offsets(VIRTUAL, true, 960 * MIB)[1], 17 * MIB);
-        assert_eq!(offsets(VIRTUAL, true, less)[1], after);
-        assert_eq!(offsets(VIRTUAL, false, large)[1], after);
+        assert_eq!(offset(VIRTUAL, true, 960 * MIB), 17 * MIB);
+        assert_eq!(offset(VIRTUAL, true, less), after);
+        assert_eq!(offset(VIRTUAL, false, large), after);
         // Whatever alignment was asked for is kept to.
         let unaligned = format!("{VIRTUAL},base_addr_aligned_kb:0");
-        assert_eq!(offsets(&unaligned, true, large)[1], rough);
+        assert_eq!(offset(&unaligned, true, large), rough);
         let thrice = format!("{VIRTUAL},base_addr_aligned_kb:12");
-        assert!(offsets(&thrice, true, large)[1] < rough);
+        assert!(offset(&thrice, true, large) < rough);
     }
 
     #[test]
     fn a_large_block_begins_nearer_where_there_is_no_room() {
-        let driver = Arc::new(FakeDriver::new(2048 * MIB));
-        let settings = Settings::parse("expandable_segments:True").expect("valid");
-        let device = DeviceAllocator::new(DeviceId(0), driver, settings, 0).expect("device");
+        let device = device(VIRTUAL);
         let sizes = [16 * MIB + 4096, 256 * MIB + 32768, 16 * MIB];
         let [first, hole, _] = sizes.map(|bytes| device.allocate(bytes, S0).expect("fits"));
         assert_eq!(hole, first + 16 * MIB + 16384);
