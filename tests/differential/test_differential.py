@@ -1,6 +1,7 @@
 """The stock allocator and npualloc do the same."""
 
 import os
+import re
 import sys
 
 import pytest
@@ -99,6 +100,20 @@ def test_a_difference_is_seen_and_shrunk(pair):
     assert mismatch.step == (None if pair.unasked else 1)
     assert "requested_bytes.all.current" in mismatch.what
     assert shrink(good, lambda part: ["free", 0] in part) == [["free", 0]]
+
+
+def test_running_out_of_memory_alone_is_a_mismatch_where_there_is_room(pair):
+    """What npualloc's own error says of the device decides."""
+    script = [["fraction", 0.001], ["alloc", 0, 80 * MIB, 0]]
+    good, _ = pair.run([["fraction", 1.0], script[1]], detailed=True)
+    _, failed = pair.run(script, detailed=True)
+    good["steps"][0] = failed["steps"][0]
+    assert compare(good, failed, script)[0] is None
+    given, figures = failed["steps"][1]
+    text = re.sub("[0-9.]+ MiB allowed;", "1.00 GiB allowed;", given["text"])
+    failed["steps"][1] = [given | {"text": text}, figures]
+    mismatch, _ = compare(good, failed, script)
+    assert (mismatch.step, list(mismatch.what)) == (1, ["out of memory with room"])
 
 
 def test_what_the_device_would_punish_is_a_mismatch(pair):

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::device::DeviceAllocator;
 use crate::device::paging::alias::Reachable;
-use crate::device::paging::{Refusal, WAIT, Windows};
+use crate::device::paging::{Refusal, Terms, WAIT, Windows};
 use crate::device::state::{Request, State};
 use crate::driver::StreamToken;
 use crate::error::Result;
@@ -23,9 +23,15 @@ impl DeviceAllocator {
         request: &Request,
         context: &Option<Arc<Context>>,
     ) -> Result<std::result::Result<usize, Refusal>> {
-        let blind = state.fences.is_blind(request.stream);
+        let waits = |state: &State| {
+            (
+                state.fences.is_blind(request.stream),
+                is_alone(state, request),
+            )
+        };
+        let before = waits(state);
         let outcome = self.map_window(state, request, context)?;
-        if outcome.is_err() && state.fences.is_blind(request.stream) != blind {
+        if outcome.is_err() && waits(state) != before {
             // There may be a window that needs no wait.
             return self.map_window(state, request, context);
         }
@@ -44,13 +50,19 @@ impl DeviceAllocator {
             return None;
         }
         let reachable = state.reachable(request);
-        let windows = state.find_windows(request, &reachable, true);
+        let terms = Terms {
+            reachable: &reachable,
+            waits: true,
+            alone: is_alone(state, request),
+        };
+        let windows = state.find_windows(request, &terms);
         let calls = windows.dense.map_or(usize::MAX, |window| window.calls);
         (calls > WAIT).then_some(found)
     }
 
-    /// The windows of a request, by what is mapped and over now.
-    fn find_windows(&self, state: &mut State, request: &Request) -> Windows {
+    /// The windows of a request in its list's stream's memory, by what is mapped and over now.
+    fn find_windows(&self, state: &mut State, guest: &Request) -> Windows {
+        let request = &state.at_home(guest);
         let capturing = self.in_capture(state);
         if !capturing && state.paging.stale > 0 {
             self.poll_fences(state);
@@ -62,9 +74,13 @@ impl DeviceAllocator {
         } else {
             state.reachable(request)
         };
-        let waits = !capturing && !state.fences.is_blind(request.stream);
+        let terms = Terms {
+            reachable: &reachable,
+            waits: !capturing && !state.fences.is_blind(request.stream),
+            alone: is_alone(state, guest),
+        };
         state.note_fullness(request);
-        state.find_windows(request, &reachable, waits)
+        state.find_windows(request, &terms)
     }
 
     fn map_window(
@@ -86,14 +102,14 @@ impl DeviceAllocator {
         let (guest, home) = (request, state.at_home(request));
         let request = &home;
         state.sleep.refuse(request.pool, self.id)?;
-        let mut windows = self.find_windows(state, request);
+        let mut windows = self.find_windows(state, guest);
         if windows.dense.is_none_or(|window| window.calls > 0) {
             match self.borrow_block(state, request, context) {
                 Ok(Some(addr)) => return Ok(Ok(addr)),
                 Ok(None) => (),
                 Err(()) => {
                     state.sleep.refuse(request.pool, self.id)?;
-                    windows = self.find_windows(state, request);
+                    windows = self.find_windows(state, guest);
                 }
             }
         }
@@ -105,7 +121,7 @@ impl DeviceAllocator {
                 None => self.reserve_surely(state, request),
             };
             state.sleep.refuse(request.pool, self.id)?;
-            windows = self.find_windows(state, request);
+            windows = self.find_windows(state, guest);
             if windows.dense.is_none() && !reserved? {
                 return Ok(Err(Refusal::Full));
             }
@@ -124,7 +140,7 @@ impl DeviceAllocator {
             {
                 // What is there does where the driver refuses; but others may have taken it while it was asked.
                 let _ = self.reserve(state, request);
-                windows = self.find_windows(state, request);
+                windows = self.find_windows(state, guest);
                 let Some(found) = windows.moved.or(windows.dense) else {
                     return Ok(Err(Refusal::Full));
                 };
@@ -155,4 +171,10 @@ impl DeviceAllocator {
         }
         self.reserve(state, request)
     }
+}
+
+/// Whether a request's memory must not be part of another stream's blocks: the last use of those can't be waited for
+/// while any stream is captured.
+fn is_alone(state: &State, request: &Request) -> bool {
+    request.guest && state.captures > 0
 }

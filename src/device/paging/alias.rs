@@ -331,6 +331,7 @@ impl DeviceAllocator {
 mod tests {
     use std::sync::Arc;
 
+    use super::super::Terms;
     use super::*;
     use crate::config::Settings;
     use crate::driver::fake::FakeDriver;
@@ -362,7 +363,12 @@ mod tests {
         state.fences.complete(stream, tick);
         let request = state.request(96 * MIB - 4096, 32, stream, PoolId::DEFAULT);
         let calls = |reachable: &Reachable| {
-            let windows = state.find_windows(&request, reachable, true);
+            let terms = Terms {
+                reachable,
+                waits: true,
+                alone: false,
+            };
+            let windows = state.find_windows(&request, &terms);
             windows.dense.expect("there are addresses").calls
         };
         assert!(calls(&state.reachable(&request)) < calls(&Reachable::default()));

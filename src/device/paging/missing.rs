@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::window::Part;
+use super::runs::Part;
 use crate::page::PageTable;
 
 /// Sums over the pages of one run, so that a window is two look-ups. Serves one run after another.

@@ -12,9 +12,10 @@ pub(super) mod physical;
 pub(super) mod prefetch;
 mod probe;
 mod refusal;
+mod runs;
 mod unmapping;
 mod window;
 
 pub(super) use best_window::{Window, Windows};
 pub(super) use refusal::Refusal;
-pub(super) use window::WAIT;
+pub(super) use window::{Terms, WAIT};

@@ -15,39 +15,41 @@
 use super::alias::Reachable;
 use super::best_window::{Best, Purpose, Run, Window, Windows};
 use super::missing::Missing;
+use super::runs::Part;
 use crate::block::BlockState;
 use crate::device::state::{Request, State};
 use crate::ids::BlockId;
 use crate::size::ROUND_LARGE;
 
-/// One block of a run.
+/// What a window may be made of.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Part {
-    id: BlockId,
-    pub addr: usize,
-    pub end: usize,
-    /// Free; otherwise unmapped.
-    pub mapped: bool,
+pub(in crate::device) struct Terms<'a> {
+    /// Pages that can serve again where their mapping was left behind.
+    pub reachable: &'a Reachable,
+    /// Waits for the last use of other such pages are possible.
+    pub waits: bool,
+    /// Only of unmapped addresses, with one between it and all else: what it holds then is for a stream that can't wait
+    /// for the last use of a block that it is part of, or merges with.
+    pub alone: bool,
 }
 
 impl State {
     /// The windows for a request that cost least, in ranges with pages of its size if there are any; the lowest of
     /// equal ones.
-    /// Pages where a mapping was left behind can be used if `waits` for their last use are possible.
-    pub(in crate::device) fn find_windows(
-        &self,
-        request: &Request,
-        reachable: &Reachable,
-        waits: bool,
-    ) -> Windows {
+    pub(in crate::device) fn find_windows(&self, request: &Request, terms: &Terms) -> Windows {
         let mut best = Best::new(self.is_tight());
         let (mut parts, mut missing) = (Vec::new(), Missing::default());
         for other_pages in [false, true] {
-            let runs = self.runs(request, other_pages, best.worth(), &mut parts);
+            let runs = self.runs(
+                request,
+                (other_pages, terms.alone),
+                best.worth(),
+                &mut parts,
+            );
             let mut look = |run: &Run, best: &mut Best| {
                 best.run = run.addr;
-                self.collect_run(run.first, &mut parts);
-                self.windows_of(&parts, request, (reachable, waits), &mut missing, best);
+                self.collect_run(run.first, terms.alone, &mut parts);
+                self.windows_of(&parts, request, terms, &mut missing, best);
             };
             // What has the most memory first: hardly any other is worth a look then.
             let first = runs.iter().min_by_key(|run| (run.least_cost, run.addr));
@@ -67,79 +69,12 @@ impl State {
         best.windows()
     }
 
-    /// The runs of free and unmapped addresses that are large enough for a request, by address.
-    fn runs(
-        &self,
-        request: &Request,
-        other_pages: bool,
-        worth: usize,
-        parts: &mut Vec<Part>,
-    ) -> Vec<Run> {
-        let mut runs = Vec::new();
-        let mut done = 0;
-        for (&addr, &id) in &self.lists[request.list].unmapped {
-            if addr < done {
-                continue;
-            }
-            let Some(pages) = self.pages_of(id) else {
-                continue;
-            };
-            if self.suits(pages, request) == other_pages {
-                continue;
-            }
-            self.collect_run(id, parts);
-            let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
-                continue;
-            };
-            done = last.end;
-            // No sum of addresses overflows then, whatever was asked for.
-            if request.size > last.end - first.addr {
-                continue;
-            }
-            let mapped = parts.iter().filter(|part| part.mapped);
-            let mapped: usize = mapped
-                .map(|part| pages.touching(part.addr, part.end).len())
-                .sum();
-            let wanted = request.size.div_ceil(pages.page_size());
-            runs.push(Run {
-                first: first.id,
-                addr: first.addr,
-                least_cost: wanted.saturating_sub(mapped) * worth,
-            });
-        }
-        runs
-    }
-
-    /// The free and unmapped neighbours around a block, left to right.
-    fn collect_run(&self, id: BlockId, run: &mut Vec<Part>) {
-        let usable = |id: BlockId| {
-            let state = self.arena[id].state;
-            matches!(state, BlockState::Free | BlockState::Unmapped)
-        };
-        let mut first = id;
-        while let Some(prev) = self.arena[first].prev.some().filter(|&prev| usable(prev)) {
-            first = prev;
-        }
-        run.clear();
-        let mut next = Some(first);
-        while let Some(id) = next.filter(|&id| usable(id)) {
-            let block = &self.arena[id];
-            run.push(Part {
-                id,
-                addr: block.addr,
-                end: block.end(),
-                mapped: block.state == BlockState::Free,
-            });
-            next = block.next.some();
-        }
-    }
-
     /// Offers the windows of one run.
     fn windows_of(
         &self,
         run: &[Part],
         request: &Request,
-        (reachable, waits): (&Reachable, bool),
+        terms: &Terms,
         missing: &mut Missing,
         best: &mut Best,
     ) {
@@ -162,9 +97,9 @@ impl State {
         let completed = self.fences.completed(self.lists[request.list].stream);
         let calls = |page: usize| match pages.stale(page) {
             None => 1,
-            Some(stale) if reachable.contains(stale.number) => 0,
+            Some(stale) if terms.reachable.contains(stale.number) => 0,
             Some(stale) if stale.tick <= completed => 2,
-            Some(_) if waits => WAIT,
+            Some(_) if terms.waits => WAIT,
             Some(_) => FORBIDDEN,
         };
         missing.count(run, pages, calls);
@@ -313,7 +248,7 @@ mod tests {
         state.budget.device_full = true;
         let request = state.request(16 * MIB - 4096, 32, S1, PoolId::DEFAULT);
         let moved = |state: &State| {
-            let windows = state.find_windows(&request, &Reachable::default(), true);
+            let windows = state.find_windows(&request, &terms(&Reachable::default()));
             windows.moved.expect("addresses are left").apart
         };
         assert!(moved(&state));
@@ -321,15 +256,29 @@ mod tests {
         assert!(!moved(&state));
     }
 
+    /// What is reachable, and waits.
+    fn terms(reachable: &Reachable) -> Terms<'_> {
+        Terms {
+            reachable,
+            waits: true,
+            alone: false,
+        }
+    }
+
     /// The best windows of all runs, each of them looked at.
-    fn best_of_all(state: &State, request: &Request, reachable: &Reachable) -> Windows {
+    fn best_of_all(state: &State, request: &Request, terms: &Terms) -> Windows {
         let mut best = Best::new(state.is_tight());
         let (mut parts, mut missing) = (Vec::new(), Missing::default());
         for other_pages in (0..2).map(|turn| turn == 1) {
-            for run in state.runs(request, other_pages, best.worth(), &mut parts) {
+            for run in state.runs(
+                request,
+                (other_pages, terms.alone),
+                best.worth(),
+                &mut parts,
+            ) {
                 best.run = run.addr;
-                state.collect_run(run.first, &mut parts);
-                state.windows_of(&parts, request, (reachable, true), &mut missing, &mut best);
+                state.collect_run(run.first, terms.alone, &mut parts);
+                state.windows_of(&parts, request, terms, &mut missing, &mut best);
             }
             if best.dense.is_some() {
                 break;
@@ -362,13 +311,26 @@ mod tests {
             if tight {
                 state.budget.most_full = state.reserved();
             }
-            for size in sizes {
+            // Also what would fill holes to their end.
+            let unmapped = state.arena.iter().filter(|(_, block)| block.state == BlockState::Unmapped);
+            let holes: Vec<usize> = unmapped.map(|(_, block)| block.size / MIB).filter(|&size| size < 200).collect();
+            for size in sizes.into_iter().chain(holes.iter().map(|size| size - 2)) {
                 let request = state.request(size * MIB, 32, StreamKey(size % 2), PoolId::DEFAULT);
                 let reachable = state.reachable(&request);
-                let found = state.find_windows(&request, &reachable, true);
-                let expected = best_of_all(&state, &request, &reachable);
-                prop_assert_eq!(found.dense, expected.dense);
-                prop_assert_eq!(found.moved, expected.moved);
+                for alone in (0..2).map(|turn| turn == 1) {
+                    let terms = Terms { alone, ..terms(&reachable) };
+                    let found = state.find_windows(&request, &terms);
+                    let expected = best_of_all(&state, &request, &terms);
+                    prop_assert_eq!(found.dense, expected.dense);
+                    prop_assert_eq!(found.moved, expected.moved);
+                    let windows = [found.dense, found.moved].into_iter().flatten();
+                    for window in windows.filter(|_| alone) {
+                        let pages = state.pages_of(window.first).expect("virtual");
+                        let used = pages.touching(window.start, window.start + window.size);
+                        let mut around = used.start.saturating_sub(1)..used.end + 1;
+                        prop_assert!(around.all(|page| !pages.is_mapped(page)));
+                    }
+                }
             }
         }
     }

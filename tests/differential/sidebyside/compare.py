@@ -3,6 +3,7 @@
 import dataclasses
 
 from sidebyside.known import AFTER_RESTORE, AFTER_RETRY, MAY_DIFFER, ROWS_MAY_DIFFER, group
+from sidebyside.room import had_room
 from sidebyside.virtual import without_rows, without_segments
 
 
@@ -33,6 +34,8 @@ def compare(stock, subject, script=(), virtual=False):
         stock, subject = (without_segments(one, script) for one in (stock, subject))
     retried = restored = False
     for number, (one, two) in enumerate(zip(stock["steps"], subject["steps"])):
+        if out_of_memory(two[0]) and not out_of_memory(one[0]) and had_room(two[0]["text"]):
+            return Mismatch(number, {"out of memory with room": (one[0], two[0])}), loose
         alone = retry_of_one(one[1], two[1]) if virtual else None
         if alone:
             # That one waited for the device; what was pending is free there.

@@ -160,3 +160,51 @@ fn a_block_freed_while_the_lists_are_joined_is_waited_for() {
     let (work, _) = driver.progress(token(2));
     assert!(driver.runs_after(token(1), token(2), work));
 }
+
+/// Blocks of all streams in one list: the first has the rest of a range, and has freed there what lies before the unmapped
+/// addresses, with work under way on it; the second is a guest.
+fn joined() -> (Arc<FakeDriver>, DeviceAllocator, usize) {
+    let (driver, device) = device_with(GIB, "expandable_segments:True");
+    device.share_eagerly();
+    let blocks = [S1, S2, S1].map(|stream| allocate(&device, SIZE, stream));
+    let last = allocate(&device, SIZE, S1);
+    assert!(last > blocks[2]);
+    driver.submit(token(1));
+    free(&device, last);
+    (driver, device, last)
+}
+
+#[test]
+fn a_guest_gets_memory_of_its_own_where_it_cannot_wait_for_what_is_free() {
+    // As large as what is free, larger than that, and smaller.
+    for size in [SIZE, 3 * SIZE, SIZE / 2] {
+        for here in [true, false] {
+            let (driver, device, last) = joined();
+            device.mark_capture_begin();
+            // Or another thread captures.
+            driver.set_capturing(here);
+            let calls = moves(&driver) - driver.calls("map");
+            let obtained = driver.calls("malloc_physical");
+            let addr = allocate(&device, size, S2);
+            assert!(addr + size <= last || last + SIZE <= addr);
+            assert!(driver.calls("malloc_physical") > obtained);
+            assert_eq!(moves(&driver) - driver.calls("map"), calls);
+            // What was free stays free for its stream.
+            assert_eq!(allocate(&device, SIZE, S1), last);
+        }
+    }
+}
+
+#[test]
+fn pages_long_out_of_use_move_for_a_guest_that_cannot_wait() {
+    let (driver, device, _) = joined();
+    // That is all there is.
+    device.set_memory_fraction(4.0 / 16.0).expect("valid");
+    driver.finish(token(1));
+    // Another thread captures.
+    device.mark_capture_begin();
+    let obtained = driver.calls("malloc_physical");
+    allocate(&device, SIZE, S2);
+    assert_eq!(driver.calls("malloc_physical"), obtained);
+    assert_eq!(driver.calls("synchronize_device"), 0);
+}
