@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use npualloc::error::OomReport;
 use npualloc::ids::MempoolId;
 
+use crate::pools::pool_id;
 use crate::world::World;
 
 const MIB: usize = 1 << 20;
@@ -131,6 +132,13 @@ impl World {
     /// the limit, after all that is idle went back.
     pub(crate) fn check_out_of_memory(&self, device: u32, bytes: usize, report: &OomReport) {
         let held = self.driver.inner.held(device).1;
+        // What a capture forbids to wait for may stay.
+        let captured = self.devices.iter().any(|device| device.captures > 0);
+        let held = if captured {
+            held
+        } else {
+            held.min(self.in_use(device))
+        };
         let others = self.devices[device as usize].others;
         let mut room = self.capacity.saturating_sub(held + others);
         if let Some(limit) = report.limit {
@@ -156,5 +164,27 @@ impl World {
             room < need,
             "out of memory for {bytes} bytes with {room} bytes of room on the device"
         );
+    }
+
+    /// Bytes that the driver could not have back if all idle memory was returned: the pools in use, and where else live
+    /// blocks lie.
+    fn in_use(&self, device: u32) -> usize {
+        let users = &self.devices[device as usize].users;
+        let pools: Vec<MempoolId> = users
+            .iter()
+            .filter(|(_, users)| **users > 0)
+            .map(|(pool, _)| pool_id(*pool))
+            .collect();
+        let live = self.live.iter().filter(|block| block.device == device);
+        let blocks: Vec<(usize, usize)> = live
+            .filter(|block| block.pool == 0 || !pools.contains(&pool_id(block.pool)))
+            .map(|block| (block.addr, block.size))
+            .collect();
+        let under = self.driver.inner.under(device, &blocks);
+        let reserved = self.device(device).reserved_by_pool().into_iter();
+        let reserved = reserved
+            .filter(|(id, _)| pools.contains(id))
+            .map(|(_, stat)| stat.current() as usize);
+        under.values().sum::<usize>() + reserved.sum::<usize>()
     }
 }

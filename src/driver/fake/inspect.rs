@@ -1,5 +1,7 @@
 //! What tests ask the driver without a device.
 
+use std::collections::BTreeMap;
+
 use super::FakeDriver;
 use crate::driver::{PhysicalHandle, StreamToken};
 
@@ -128,6 +130,25 @@ impl FakeDriver {
             at += bytes;
         }
         Some(spans)
+    }
+
+    /// The driver allocation, or the physical memory, that each of these blocks lies in: its address or handle, and bytes.
+    pub fn under(&self, device: u32, blocks: &[(usize, usize)]) -> BTreeMap<(bool, usize), usize> {
+        let mut found = BTreeMap::new();
+        for &(addr, bytes) in blocks {
+            for span in self.spans(device, addr, bytes).unwrap_or_default() {
+                let inner = self.inner.lock();
+                let Some(slot) = inner.devices.get(&device) else {
+                    continue;
+                };
+                if let Some((size, _)) = slot.physical.get(&span.handle) {
+                    found.insert((true, span.handle), *size);
+                } else if let Some((base, size)) = slot.held.range(..=addr).next_back() {
+                    found.insert((false, *base), *size);
+                }
+            }
+        }
+        found
     }
 
     /// Bytes in the driver allocation or mapping that begins at `addr`.

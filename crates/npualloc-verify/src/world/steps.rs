@@ -180,7 +180,7 @@ impl World {
             Err(AllocError::OutOfMemory(report)) => {
                 self.devices[device as usize].ooms += 1;
                 assert_eq!(report.requested, bytes);
-                if fault.is_none() && !capturing && self.devices.iter().all(|d| d.captures == 0) {
+                if fault.is_none() {
                     self.check_out_of_memory(device, bytes, &report);
                 }
             }
