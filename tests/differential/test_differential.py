@@ -116,6 +116,15 @@ def test_running_out_of_memory_alone_is_a_mismatch_where_there_is_room(pair):
     assert (mismatch.step, list(mismatch.what)) == (1, ["out of memory with room"])
 
 
+def test_a_crash_is_a_mismatch_unless_it_is_stocks_alone(pair):
+    stock, subject = pair.run([["alloc", 0, 1000, 0]], detailed=True)
+    crash = {"crash": "signal 11"}
+    assert compare(crash, subject) == (None, {"crash of stock only"})
+    assert compare(crash, subject | {"device": ["a leak"]})[0] is not None
+    for one in (stock, crash):
+        assert compare(one, crash)[0] is not None
+
+
 def test_what_the_device_would_punish_is_a_mismatch(pair):
     """Hazards and leaks are looked for after each script, and are npualloc's to explain."""
     script = [["alloc", 0, 1000, 0], ["free", 0]]

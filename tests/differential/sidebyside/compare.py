@@ -29,6 +29,10 @@ def compare(stock, subject, script=(), virtual=False):
     loose = set()
     if "crash" in stock or "crash" in subject:
         pair = (stock.get("crash"), subject.get("crash"))
+        if pair[1] is None:
+            # Stock's own; nothing of it is left to compare.
+            loose.add("crash of stock only")
+            return on_device(stock, subject), loose
         return Mismatch(None, {"crash": pair}), loose
     if virtual:
         stock, subject = (without_segments(one, script) for one in (stock, subject))
@@ -40,16 +44,12 @@ def compare(stock, subject, script=(), virtual=False):
         if alone:
             # That one waited for the device; what was pending is free there.
             loose.add(alone)
-            if subject.get("device"):
-                return Mismatch(None, {"device": (stock.get("device"), subject["device"])}), loose
-            return None, loose
+            return on_device(stock, subject), loose
         retried |= any(s[1].get(n) for s in (one, two) for n in ("num_alloc_retries", "num_ooms"))
         if retried and out_of_memory(one[0]) != out_of_memory(two[0]):
             # The states have nothing in common from here on.
             loose.add(f"out of memory with {'stock' if out_of_memory(one[0]) else 'npualloc'} only")
-            if subject.get("device"):
-                return Mismatch(None, {"device": (stock.get("device"), subject["device"])}), loose
-            return None, loose
+            return on_device(stock, subject), loose
         restored |= bool(script) and script[number][0] == "restore"
         if restored:
             # Stock makes every block of the pool anew, also free ones, and frees those again.
@@ -76,6 +76,13 @@ def compare(stock, subject, script=(), virtual=False):
         # Stock alone may fail an assertion of its own when it is emptied.
         differing["unclean"] = (stock["unclean"], subject["unclean"])
     return (Mismatch(None, differing) if differing else None), loose
+
+
+def on_device(stock, subject):
+    """The mismatch of hazards and leaks where nothing else is left to compare, or None."""
+    if not subject.get("device"):
+        return None
+    return Mismatch(None, {"device": (stock.get("device"), subject["device"])})
 
 
 def retry_of_one(stock, subject):
