@@ -177,7 +177,7 @@ impl World {
             .collect();
         let live = self.live.iter().filter(|block| block.device == device);
         let blocks: Vec<(usize, usize)> = live
-            .filter(|block| block.pool == 0 || !pools.contains(&pool_id(block.pool)))
+            .filter(|block| !pools.contains(&pool_id(block.pool)))
             .map(|block| (block.addr, block.size))
             .collect();
         let under = self.driver.inner.under(device, &blocks);

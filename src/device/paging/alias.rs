@@ -363,12 +363,7 @@ mod tests {
         state.fences.complete(stream, tick);
         let request = state.request(96 * MIB - 4096, 32, stream, PoolId::DEFAULT);
         let calls = |reachable: &Reachable| {
-            let terms = Terms {
-                reachable,
-                waits: true,
-                alone: false,
-            };
-            let windows = state.find_windows(&request, &terms);
+            let windows = state.find_windows(&request, &Terms::usual(reachable));
             windows.dense.expect("there are addresses").calls
         };
         assert!(calls(&state.reachable(&request)) < calls(&Reachable::default()));

@@ -33,6 +33,18 @@ pub(in crate::device) struct Terms<'a> {
     pub alone: bool,
 }
 
+#[cfg(test)]
+impl<'a> Terms<'a> {
+    /// What is reachable, waits, and memory beside other blocks.
+    pub fn usual(reachable: &'a Reachable) -> Self {
+        Self {
+            reachable,
+            waits: true,
+            alone: false,
+        }
+    }
+}
+
 impl State {
     /// The windows for a request that cost least, in ranges with pages of its size if there are any; the lowest of
     /// equal ones.
@@ -248,21 +260,12 @@ mod tests {
         state.budget.device_full = true;
         let request = state.request(16 * MIB - 4096, 32, S1, PoolId::DEFAULT);
         let moved = |state: &State| {
-            let windows = state.find_windows(&request, &terms(&Reachable::default()));
+            let windows = state.find_windows(&request, &Terms::usual(&Reachable::default()));
             windows.moved.expect("addresses are left").apart
         };
         assert!(moved(&state));
         state.budget.most_full = state.reserved();
         assert!(!moved(&state));
-    }
-
-    /// What is reachable, and waits.
-    fn terms(reachable: &Reachable) -> Terms<'_> {
-        Terms {
-            reachable,
-            waits: true,
-            alone: false,
-        }
     }
 
     /// The best windows of all runs, each of them looked at.
@@ -318,7 +321,7 @@ mod tests {
                 let request = state.request(size * MIB, 32, StreamKey(size % 2), PoolId::DEFAULT);
                 let reachable = state.reachable(&request);
                 for alone in (0..2).map(|turn| turn == 1) {
-                    let terms = Terms { alone, ..terms(&reachable) };
+                    let terms = Terms { alone, ..Terms::usual(&reachable) };
                     let found = state.find_windows(&request, &terms);
                     let expected = best_of_all(&state, &request, &terms);
                     prop_assert_eq!(found.dense, expected.dense);
