@@ -33,6 +33,9 @@ pub(in crate::device) struct Budget {
     pub most_full: usize,
     /// What pages under large blocks have at the most, bytes, by how large these are; unknown until there are some.
     pub page_by_blocks: Option<usize>,
+    /// A look's worth of large blocks was freed before as much was active: what is loaded is cut down to shards, mostly.
+    /// Such programs use blocks on several streams, but not before much lies in larger pages.
+    pub seems_sharded: bool,
     /// The large blocks there were once the program was taken for loaded.
     pub loaded: Option<LargeBlocks>,
     /// How often what came since then was looked at.

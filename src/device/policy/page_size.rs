@@ -17,6 +17,9 @@ const LARGE_PAGE_AT_ONE_ADDRESS: usize = 10 << 20;
 /// in the order in which they were freed, so that most pages stay in part (sharded training, `docs/memory.md`, *Page sizes*).
 /// Not where they have the least for want of memory: with 5 GiB in all that took five times as many calls.
 const LARGE_PAGE_OF_SEVERAL: usize = 2 << 20;
+/// The same where moving a page takes two calls, or nobody asked for virtual segments: half of the calls, for up to half a
+/// percent more memory.
+const LARGE_PAGE_OF_SEVERAL_AT_LEISURE: usize = 4 << 20;
 /// So many streams are several.
 const SEVERAL: usize = 2;
 /// The least that a page under large blocks has for want of memory, bytes.
@@ -24,6 +27,8 @@ const LEAST_LARGE_PAGE: usize = 4 << 20;
 /// Pages under large blocks that all memory there is has at least, unless they would be smaller than that. Each run of
 /// blocks leaves a part of a page free behind it, and there are as many runs on a small device.
 const LARGE_PAGES: usize = 2400;
+/// A program that seems to load shards is taken for one of several streams until this part of all memory is active.
+const PART_OF_SHARDS: usize = 4;
 /// The statistics' pool of blocks above a MiB.
 const LARGE_POOL: usize = 1;
 /// A program's blocks above a MiB are looked at once there are this many bytes of them.
@@ -90,16 +95,17 @@ impl State {
     pub(in crate::device) fn look_at_blocks(&mut self) {
         let [_, active] = self.stats.blocks.active(LARGE_POOL);
         let active = active as usize;
+        let may_be_shards = active < self.most_there_is() / PART_OF_SHARDS;
+        self.budget.seems_sharded &= may_be_shards;
         let Some(page) = self.budget.page_by_blocks else {
             if active >= LOOKED_AT {
                 self.budget.page_by_blocks = Some(page_under(self.large_blocks().middle()));
             }
+            self.budget.seems_sharded = may_be_shards && self.freed_a_look();
             return;
         };
         let Some(loaded) = &self.budget.loaded else {
-            if self.stats.blocks.ever_freed(LARGE_POOL) >= LOOKED_AT as i64 {
-                self.budget.loaded = Some(self.large_blocks());
-            }
+            self.budget.loaded = self.freed_a_look().then(|| self.large_blocks());
             return;
         };
         let Some(&look) = CHANGES.get(self.budget.looks_at_changes) else {
@@ -112,6 +118,11 @@ impl State {
                 self.budget.page_by_blocks = Some(page.min(SMALL_SEGMENT));
             }
         }
+    }
+
+    /// Whether as many bytes of large blocks were freed as a first look needs.
+    fn freed_a_look(&self) -> bool {
+        self.stats.blocks.ever_freed(LARGE_POOL) >= LOOKED_AT as i64
     }
 
     /// All active blocks above a MiB.
@@ -127,16 +138,36 @@ impl State {
     /// `by_memory`. It may become less, and is not taken back unless the process's share of the memory changes.
     fn learnt_page_size(&self, by_memory: usize) -> usize {
         let by_blocks = self.budget.page_by_blocks.unwrap_or(usize::MAX);
-        if self.events.pending.streams() >= SEVERAL && by_memory > LEAST_LARGE_PAGE {
-            by_blocks.min(LARGE_PAGE_OF_SEVERAL)
+        let several = self.uses_several_streams() || self.budget.seems_sharded;
+        if several && by_memory > LEAST_LARGE_PAGE {
+            by_blocks.min(self.page_of_several())
         } else {
             by_blocks
         }
     }
 
+    /// Whether blocks were used on several streams besides their own.
+    pub(super) fn uses_several_streams(&self) -> bool {
+        self.events.pending.streams() >= SEVERAL
+    }
+
+    /// The most that a page under large blocks has then.
+    fn page_of_several(&self) -> usize {
+        if self.may_keep() || self.has_one_address() {
+            LARGE_PAGE_OF_SEVERAL_AT_LEISURE
+        } else {
+            LARGE_PAGE_OF_SEVERAL
+        }
+    }
+
+    /// Whether the driver refuses a second address for a page.
+    fn has_one_address(&self) -> bool {
+        self.paging.aliasing == Some(false)
+    }
+
     /// The most that a page under large blocks has by the memory there is: whole units of 2 MiB.
     fn page_size_by_memory(&self) -> usize {
-        let usual = if self.paging.aliasing == Some(false) {
+        let usual = if self.has_one_address() {
             LARGE_PAGE_AT_ONE_ADDRESS
         } else {
             LARGE_PAGE

@@ -9,8 +9,9 @@ use crate::stats::Lane;
 /// adds, 17 recorded programs, all but the sharded ones, stay within 3 % of what their tensors have. With 1/34 two of them did
 /// not, for as many driver calls on average (`docs/experiments-memory.md`, *How much may be held*).
 const SLACK: usize = 36;
-/// The same once the large blocks of all streams are in one list (7 %), but no more than what other streams than the
-/// list's own had at once: what streams free in turns leaves holes of many sizes. Four recorded programs of several streams
+/// The same for several streams (7 %): what they free in turns leaves holes of many sizes. No more than what others than the
+/// list's own had at once, where the large blocks of all streams are in one list, or what moved although the device had
+/// more, where blocks were used on several. Four recorded programs of several streams
 /// make 33, 84, 0 and 155 driver calls once this much is held; with 3 % 3,451, 67, 223 and 4,022. It is a part of
 /// what was allocated, since blocks that wait for another stream serve as slack.
 const SHARED_SLACK: usize = 14;
@@ -125,16 +126,25 @@ impl State {
         let asked = self.settings.expandable_segments == ExpandableSegments::On;
         let slack = if !asked || self.is_near(needed) {
             needed / UNASKED_SLACK
-        } else if self.guests.shared.is_some() {
+        } else {
             let allocated = self.budget.most.allocated;
             let most = allocated + allocated / SHARED_SLACK;
-            let turns = self.guests.most.min(most.saturating_sub(needed));
-            turns.max(needed / SLACK)
-        } else {
-            needed / SLACK
+            let wanted = self.wanted_by_turns();
+            wanted.min(most.saturating_sub(needed)).max(needed / SLACK)
         };
         let credit = if asked { 0 } else { self.budget.moved / CREDIT };
         needed + slack.max(MIN_SLACK) + credit
+    }
+
+    /// What streams that take turns want on top, bytes.
+    fn wanted_by_turns(&self) -> usize {
+        let of_others = self.guests.shared.map_or(0, |_| self.guests.most);
+        let moved = if self.uses_several_streams() {
+            self.budget.moved
+        } else {
+            0
+        };
+        of_others.max(moved)
     }
 
     /// Whether so much comes close to all the memory there is.
@@ -191,9 +201,10 @@ mod tests {
     use super::*;
     use crate::config::Settings;
     use crate::device::DeviceAllocator;
-    use crate::driver::StreamToken;
     use crate::driver::fake::FakeDriver;
-    use crate::ids::{DeviceId, ListId, StreamKey};
+    use crate::driver::{EventHandle, StreamToken};
+    use crate::ids::{BlockId, DeviceId, ListId, StreamKey};
+    use crate::stream::PendingUse;
 
     const GIB: usize = 1 << 30;
 
@@ -216,6 +227,37 @@ mod tests {
         assert_eq!(beyond(&state), 27 * GIB + 27 * GIB / 14 - 28 * GIB);
         state.budget.most.allocated = 20 * GIB;
         assert_eq!(beyond(&state), usual);
+    }
+
+    #[test]
+    fn several_streams_may_hold_as_much_more_as_moved_for_them() {
+        let settings = Settings::parse("expandable_segments:True").expect("valid");
+        let mut state = State::new(settings);
+        state.budget.total = 64 * GIB;
+        state.budget.most.allocated = 28 * GIB;
+        let usual = 28 * GIB / 36;
+        let mut beyond_with = |streams: usize, moved: usize| {
+            state.budget.moved = moved;
+            for id in (1..).take(streams) {
+                let token = StreamToken {
+                    id,
+                    device: 0,
+                    reserved: 0,
+                };
+                let pending = PendingUse {
+                    event: EventHandle(1),
+                    block: BlockId::NONE,
+                    for_streams: false,
+                    last: true,
+                };
+                state.events.pending.push(token, pending);
+            }
+            state.target(28 * GIB) - 28 * GIB
+        };
+        assert_eq!(beyond_with(1, 5 * GIB), usual);
+        for (moved, expected) in [(0, usual), (GIB, GIB), (5 * GIB, 2 * GIB)] {
+            assert_eq!(beyond_with(2, moved), expected);
+        }
     }
 
     #[test]

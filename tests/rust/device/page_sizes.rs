@@ -2,15 +2,18 @@
 
 use crate::*;
 
+/// Virtual segments, and no sizes of pages.
+const ASKED: &str = "expandable_segments:True";
+
 /// A device without settings for the sizes of pages.
 fn device_as_it_is(capacity: usize) -> (Arc<FakeDriver>, DeviceAllocator) {
-    device_set(capacity, "expandable_segments:True")
+    device_set(capacity, ASKED)
 }
 
 /// A device with these settings and no others.
 fn device_set(capacity: usize, settings: &str) -> (Arc<FakeDriver>, DeviceAllocator) {
     let driver = Arc::new(FakeDriver::new(capacity));
-    let settings = Settings::parse(settings).expect("valid");
+    let settings = settings_by_default(settings);
     let device = DeviceAllocator::new(DeviceId(0), driver.clone(), settings, 32).expect("device");
     (driver, device)
 }
@@ -262,13 +265,14 @@ fn small_requests_get_no_memory_on_top_where_all_pages_are_small() {
 
 #[test]
 fn pages_become_smaller_once_blocks_were_used_on_several_other_streams() {
-    for (capacity, refused, before, after) in [
-        (64 * GIB, false, 8 * MIB, 2 * MIB),
-        (64 * GIB, true, 10 * MIB, 2 * MIB),
-        (16 * GIB, false, 6 * MIB, 2 * MIB),
-        (8 * GIB, false, 4 * MIB, 4 * MIB),
+    for (capacity, settings, refused, before, after) in [
+        (64 * GIB, ASKED, false, 8 * MIB, 2 * MIB),
+        (64 * GIB, ASKED, true, 10 * MIB, 4 * MIB),
+        (64 * GIB, "", false, 8 * MIB, 4 * MIB),
+        (16 * GIB, ASKED, false, 6 * MIB, 2 * MIB),
+        (8 * GIB, ASKED, false, 4 * MIB, 4 * MIB),
     ] {
-        let (driver, device) = device_as_it_is(capacity);
+        let (driver, device) = device_set(capacity, settings);
         if refused {
             driver.refuse_aliasing();
         }
@@ -299,6 +303,59 @@ fn pages_become_smaller_once_blocks_were_used_on_several_other_streams() {
         driver.finish(token(8));
         device.check_consistency().expect("consistent");
     }
+}
+
+/// Pages in MiB under each of 35 blocks of 500 MiB, after `passing` blocks of 64 MiB have come and gone.
+fn pages_after_passing(
+    capacity: usize,
+    settings: &str,
+    refused: bool,
+    passing: usize,
+) -> Vec<usize> {
+    let (driver, device) = device_set(capacity, settings);
+    if refused {
+        driver.refuse_aliasing();
+    }
+    for _ in 0..passing {
+        let addr = allocate(&device, 64 * MIB, S0);
+        free(&device, addr);
+    }
+    let pages = (0..35).map(|_| page_under(&device, 500 * MIB) / MIB);
+    let pages = pages.collect();
+    device.check_consistency().expect("consistent");
+    pages
+}
+
+#[test]
+fn pages_are_small_while_a_program_seems_to_load_shards() {
+    for (capacity, settings, refused, small, usual) in [
+        (64 * GIB, ASKED, false, 2, 8),
+        (64 * GIB, ASKED, true, 4, 10),
+        (64 * GIB, "", false, 4, 8),
+        (28 * GIB, ASKED, false, 2, 8),
+    ] {
+        let of = |passing: usize| pages_after_passing(capacity, settings, refused, passing);
+        // 64 MiB and 512 bytes each: 16 of them are a GiB. The first block gets what they left and more.
+        assert_eq!(of(15), [usual; 35], "{settings} {refused}");
+        // Until a quarter of all memory is active.
+        let pages = of(16);
+        let first = (capacity / 4).div_ceil(500 * MIB + 512);
+        assert_eq!(pages[..first], vec![small; first], "{settings} {refused}");
+        assert_eq!(
+            pages[first..],
+            vec![usual; 35 - first],
+            "{settings} {refused}"
+        );
+    }
+    // A GiB that lives first tells otherwise.
+    let (_driver, device) = device_as_it_is(64 * GIB);
+    allocate(&device, GIB, S0);
+    allocate(&device, 10 * MIB, S1);
+    for _ in 0..16 {
+        let addr = allocate(&device, 64 * MIB, S0);
+        free(&device, addr);
+    }
+    assert_eq!(page_under(&device, 500 * MIB), 8 * MIB);
 }
 
 #[test]
