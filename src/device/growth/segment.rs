@@ -42,6 +42,7 @@ impl DeviceAllocator {
         if request.virtual_memory && !state.is_external(request.pool) {
             self.grow_virtual(state, request, context)
         } else {
+            state.look_at_blocks();
             let ample = state.ample_segment(request, size);
             if ample > size
                 && !self.is_rejected(state, ample)?

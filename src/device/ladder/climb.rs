@@ -304,7 +304,8 @@ impl Climb<'_, '_> {
         // When memory is short again and again, fixed segments are returned all at once: what is left of a
         // large one is split for smaller requests, and soon missed (measured: up to ten times as many
         // waits for the device).
-        let again = !virtual_memory && self.state.budget.shortages > PATIENCE;
+        let again = self.state.budget.shortages > PATIENCE || self.state.is_sharded();
+        let again = !virtual_memory && again;
         let all_at_once = again && !self.skipped.has(Rung::FullRelease);
         // Completed events may have freed a block that fits.
         if !all_at_once && !self.skipped.has(Rung::PartialRelease) {

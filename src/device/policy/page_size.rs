@@ -95,7 +95,9 @@ impl State {
     pub(in crate::device) fn look_at_blocks(&mut self) {
         let [_, active] = self.stats.blocks.active(LARGE_POOL);
         let active = active as usize;
-        let may_be_shards = active < self.most_there_is() / PART_OF_SHARDS;
+        // Where segments are fixed nobody asks how much there is: what seems sharded stays so.
+        let much = self.most_there_is() / PART_OF_SHARDS;
+        let may_be_shards = active < much || much == 0;
         self.budget.seems_sharded &= may_be_shards;
         let Some(page) = self.budget.page_by_blocks else {
             if active >= LOOKED_AT {
@@ -149,6 +151,11 @@ impl State {
     /// Whether blocks were used on several streams besides their own.
     pub(super) fn uses_several_streams(&self) -> bool {
         self.events.pending.streams() >= SEVERAL
+    }
+
+    /// Whether a program that seemed to load shards turned out to use blocks on several streams.
+    pub(in crate::device) fn is_sharded(&self) -> bool {
+        self.budget.seems_sharded && self.uses_several_streams()
     }
 
     /// The most that a page under large blocks has then.

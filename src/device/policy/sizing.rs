@@ -35,6 +35,7 @@ impl State {
             || request.no_split
             || request.pool != PoolId::DEFAULT
             || held < FROM
+            || self.is_sharded()
             || self.budget.device_full
             || self.budget.shortages >= RETRIES
             || self.settings.tunes_fixed_segments()

@@ -19,6 +19,7 @@ mod pools;
 mod prefetch;
 mod quick;
 mod records;
+mod sharded;
 mod shared;
 mod shortage;
 mod sleep;
