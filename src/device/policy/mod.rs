@@ -4,5 +4,6 @@ pub(super) mod budget;
 pub(super) mod large_blocks;
 mod page_size;
 mod plans;
+mod sharded;
 mod sizing;
 pub(super) mod target;

@@ -20,19 +20,15 @@ const LARGE_PAGE_OF_SEVERAL: usize = 2 << 20;
 /// The same where moving a page takes two calls, or nobody asked for virtual segments: half of the calls, for up to half a
 /// percent more memory.
 const LARGE_PAGE_OF_SEVERAL_AT_LEISURE: usize = 4 << 20;
-/// So many streams are several.
-const SEVERAL: usize = 2;
 /// The least that a page under large blocks has for want of memory, bytes.
 const LEAST_LARGE_PAGE: usize = 4 << 20;
 /// Pages under large blocks that all memory there is has at least, unless they would be smaller than that. Each run of
 /// blocks leaves a part of a page free behind it, and there are as many runs on a small device.
 const LARGE_PAGES: usize = 2400;
-/// A program that seems to load shards is taken for one of several streams until this part of all memory is active.
-const PART_OF_SHARDS: usize = 4;
 /// The statistics' pool of blocks above a MiB.
-const LARGE_POOL: usize = 1;
+pub(super) const LARGE_POOL: usize = 1;
 /// A program's blocks above a MiB are looked at once there are this many bytes of them.
-const LOOKED_AT: usize = 1 << 30;
+pub(super) const LOOKED_AT: usize = 1 << 30;
 /// Those that came since it was loaded are, once there are so many bytes more: what a program loads first stays, mostly,
 /// and leaves no part of a page free while it does. It is taken for loaded once so many bytes were freed again as a first
 /// look needs. Measured on five made-up programs that serve (`docs/experiments-memory.md`, *Weights, and what comes and goes*).
@@ -95,15 +91,11 @@ impl State {
     pub(in crate::device) fn look_at_blocks(&mut self) {
         let [_, active] = self.stats.blocks.active(LARGE_POOL);
         let active = active as usize;
-        // Where segments are fixed nobody asks how much there is: what seems sharded stays so.
-        let much = self.most_there_is() / PART_OF_SHARDS;
-        let may_be_shards = active < much || much == 0;
-        self.budget.seems_sharded &= may_be_shards;
+        self.look_for_shards(active);
         let Some(page) = self.budget.page_by_blocks else {
             if active >= LOOKED_AT {
                 self.budget.page_by_blocks = Some(page_under(self.large_blocks().middle()));
             }
-            self.budget.seems_sharded = may_be_shards && self.freed_a_look();
             return;
         };
         let Some(loaded) = &self.budget.loaded else {
@@ -120,11 +112,6 @@ impl State {
                 self.budget.page_by_blocks = Some(page.min(SMALL_SEGMENT));
             }
         }
-    }
-
-    /// Whether as many bytes of large blocks were freed as a first look needs.
-    fn freed_a_look(&self) -> bool {
-        self.stats.blocks.ever_freed(LARGE_POOL) >= LOOKED_AT as i64
     }
 
     /// All active blocks above a MiB.
@@ -146,16 +133,6 @@ impl State {
         } else {
             by_blocks
         }
-    }
-
-    /// Whether blocks were used on several streams besides their own.
-    pub(super) fn uses_several_streams(&self) -> bool {
-        self.events.pending.streams() >= SEVERAL
-    }
-
-    /// Whether a program that seemed to load shards turned out to use blocks on several streams.
-    pub(in crate::device) fn is_sharded(&self) -> bool {
-        self.budget.seems_sharded && self.uses_several_streams()
     }
 
     /// The most that a page under large blocks has then.
