@@ -127,7 +127,7 @@ impl State {
     /// `by_memory`. It may become less, and is not taken back unless the process's share of the memory changes.
     fn learnt_page_size(&self, by_memory: usize) -> usize {
         let by_blocks = self.budget.page_by_blocks.unwrap_or(usize::MAX);
-        let several = self.uses_several_streams() || self.budget.seems_sharded;
+        let several = self.uses_several_streams() || self.expects_several_streams();
         if several && by_memory > LEAST_LARGE_PAGE {
             by_blocks.min(self.page_of_several())
         } else {

@@ -19,6 +19,12 @@ impl State {
         self.budget.seems_sharded && self.uses_several_streams()
     }
 
+    /// Whether pages are to be those of several streams before that is known. Not in a working set of less than a look's
+    /// worth, where pages of two sizes hold more than larger ones leave.
+    pub(super) fn expects_several_streams(&self) -> bool {
+        self.budget.seems_sharded && self.budget.most.active >= LOOKED_AT
+    }
+
     /// Looks whether a program seems to load shards, while so many bytes of large blocks are active: a look's worth was
     /// freed before as much was active.
     pub(super) fn look_for_shards(&mut self, active: usize) {

@@ -305,21 +305,22 @@ fn pages_become_smaller_once_blocks_were_used_on_several_other_streams() {
     }
 }
 
-/// Pages in MiB under each of 35 blocks of 500 MiB, after `passing` blocks of 64 MiB have come and gone.
+/// Pages in MiB under each of 35 blocks of 500 MiB, after blocks of so many MiB have come and gone.
 fn pages_after_passing(
     capacity: usize,
     settings: &str,
     refused: bool,
-    passing: usize,
+    passing: &[usize],
 ) -> Vec<usize> {
     let (driver, device) = device_set(capacity, settings);
     if refused {
         driver.refuse_aliasing();
     }
-    for _ in 0..passing {
-        let addr = allocate(&device, 64 * MIB, S0);
+    for size in passing {
+        let addr = allocate(&device, size * MIB, S0);
         free(&device, addr);
     }
+    device.empty_cache(MempoolId::DEFAULT).expect("works");
     let pages = (0..35).map(|_| page_under(&device, 500 * MIB) / MIB);
     let pages = pages.collect();
     device.check_consistency().expect("consistent");
@@ -328,25 +329,27 @@ fn pages_after_passing(
 
 #[test]
 fn pages_are_small_while_a_program_seems_to_load_shards() {
-    for (capacity, settings, refused, small, usual) in [
-        (64 * GIB, ASKED, false, 2, 8),
-        (64 * GIB, ASKED, true, 4, 10),
-        (64 * GIB, "", false, 4, 8),
-        (28 * GIB, ASKED, false, 2, 8),
+    for (capacity, settings, refused, small, usual, later) in [
+        (64 * GIB, ASKED, false, 2, 8, 8),
+        (64 * GIB, ASKED, true, 4, 10, 4),
+        (64 * GIB, "", false, 4, 8, 4),
+        (28 * GIB, ASKED, false, 2, 8, 8),
     ] {
-        let of = |passing: usize| pages_after_passing(capacity, settings, refused, passing);
-        // 64 MiB and 512 bytes each: 16 of them are a GiB. The first block gets what they left and more.
-        assert_eq!(of(15), [usual; 35], "{settings} {refused}");
-        // Until a quarter of all memory is active.
-        let pages = of(16);
+        let of = |passing: &[usize]| pages_after_passing(capacity, settings, refused, passing);
+        assert_eq!(of(&[1023]), [usual; 35], "{settings} {refused}");
+        // Until a quarter of all memory is active; a range whose pages are as small as any serves on.
+        let pages = of(&[1024]);
         let first = (capacity / 4).div_ceil(500 * MIB + 512);
         assert_eq!(pages[..first], vec![small; first], "{settings} {refused}");
         assert_eq!(
             pages[first..],
-            vec![usual; 35 - first],
+            vec![later; 35 - first],
             "{settings} {refused}"
         );
     }
+    // Not while less than a GiB was needed at once.
+    let pages = pages_after_passing(64 * GIB, ASKED, false, &[64; 16]);
+    assert_eq!(pages[..4], [8, 8, 8, 2]);
     // A GiB that lives first tells otherwise.
     let (_driver, device) = device_as_it_is(64 * GIB);
     allocate(&device, GIB, S0);
