@@ -303,10 +303,9 @@ impl Climb<'_, '_> {
         let virtual_memory = self.request.virtual_memory;
         // When memory is short again and again, fixed segments are returned all at once: what is left of a
         // large one is split for smaller requests, and soon missed (measured: up to ten times as many
-        // waits for the device).
-        let again = self.state.budget.shortages > PATIENCE || self.state.is_sharded();
-        let again = !virtual_memory && again;
-        let all_at_once = again && !self.skipped.has(Rung::FullRelease);
+        // waits for the device). So it is with sharded programs from the first time on (`docs/memory.md`, *Fixed segments*).
+        let impatient = self.state.budget.shortages > PATIENCE || self.state.is_sharded();
+        let all_at_once = impatient && !virtual_memory && !self.skipped.has(Rung::FullRelease);
         // Completed events may have freed a block that fits.
         if !all_at_once && !self.skipped.has(Rung::PartialRelease) {
             let enough = Some(self.size);

@@ -2,6 +2,11 @@
 
 use std::collections::BTreeMap;
 
+/// The statistics' pool of blocks above a MiB.
+pub(super) const LARGE_POOL: usize = 1;
+/// A program's blocks above a MiB are looked at once there are this many bytes of them.
+pub(super) const LOOKED_AT: usize = 1 << 30;
+
 /// Bytes in active blocks above a MiB, by the size of the block.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::device) struct LargeBlocks {

@@ -1,6 +1,6 @@
 //! The size of the pages under a request. Pure.
 
-use super::large_blocks::LargeBlocks;
+use super::large_blocks::{LARGE_POOL, LOOKED_AT, LargeBlocks};
 use crate::block::{Block, BlockState};
 use crate::device::state::{Request, State};
 use crate::page::PageTable;
@@ -25,11 +25,7 @@ const LEAST_LARGE_PAGE: usize = 4 << 20;
 /// Pages under large blocks that all memory there is has at least, unless they would be smaller than that. Each run of
 /// blocks leaves a part of a page free behind it, and there are as many runs on a small device.
 const LARGE_PAGES: usize = 2400;
-/// The statistics' pool of blocks above a MiB.
-pub(super) const LARGE_POOL: usize = 1;
-/// A program's blocks above a MiB are looked at once there are this many bytes of them.
-pub(super) const LOOKED_AT: usize = 1 << 30;
-/// Those that came since it was loaded are, once there are so many bytes more: what a program loads first stays, mostly,
+/// Blocks that came since a program was loaded are looked at once there are so many bytes more: what it loads first stays, mostly,
 /// and leaves no part of a page free while it does. It is taken for loaded once so many bytes were freed again as a first
 /// look needs. Measured on five made-up programs that serve (`docs/experiments-memory.md`, *Weights, and what comes and goes*).
 const CHANGES: [usize; 2] = [2 << 30, 4 << 30];

@@ -1,6 +1,6 @@
 //! Whether a program uses blocks on several streams, and whether it is sharded. Pure.
 
-use super::page_size::{LARGE_POOL, LOOKED_AT};
+use super::large_blocks::{LARGE_POOL, LOOKED_AT};
 use crate::device::state::State;
 
 /// So many streams are several.

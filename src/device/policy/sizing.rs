@@ -5,7 +5,8 @@
 //! holds much already, and lacks nothing but one piece that is large enough, grows by a part of what it holds: blocks
 //! have more neighbours to merge with. A list that really needs more grows by what is requested: what is left over of
 //! larger segments might never be used. What is free in segments that are idle as a whole says nothing: these can go
-//! back to the driver, which a large segment partly in use can't.
+//! back to the driver, which a large segment partly in use can't. Lists of sharded programs grow by
+//! what is requested, too: most of them need less memory so (`docs/experiments-memory.md`, *Sharded programs once more*).
 
 use crate::config::Rung;
 use crate::device::state::{Request, State};

@@ -182,10 +182,21 @@ fn pages_after(
     for size in weights {
         allocate(&device, size * MIB, S0);
     }
-    let passing = allocate(&device, passing, S0);
-    free(&device, passing);
+    pages_after_passing(&device, &[passing], sizes)
+}
+
+/// Sizes of the pages under a device's next blocks, after some of so many bytes came and went. Sizes in MiB.
+fn pages_after_passing(
+    device: &DeviceAllocator,
+    passing: &[usize],
+    sizes: impl IntoIterator<Item = usize>,
+) -> Vec<usize> {
+    for &bytes in passing {
+        let addr = allocate(device, bytes, S0);
+        free(device, addr);
+    }
     device.empty_cache(MempoolId::DEFAULT).expect("works");
-    let pages = |size: usize| page_under(&device, size * MIB) / MIB;
+    let pages = |size: usize| page_under(device, size * MIB) / MIB;
     let pages = sizes.into_iter().map(pages).collect();
     device.check_consistency().expect("consistent");
     pages
@@ -305,28 +316,6 @@ fn pages_become_smaller_once_blocks_were_used_on_several_other_streams() {
     }
 }
 
-/// Pages in MiB under each of 35 blocks of 500 MiB, after blocks of so many MiB have come and gone.
-fn pages_after_passing(
-    capacity: usize,
-    settings: &str,
-    refused: bool,
-    passing: &[usize],
-) -> Vec<usize> {
-    let (driver, device) = device_set(capacity, settings);
-    if refused {
-        driver.refuse_aliasing();
-    }
-    for size in passing {
-        let addr = allocate(&device, size * MIB, S0);
-        free(&device, addr);
-    }
-    device.empty_cache(MempoolId::DEFAULT).expect("works");
-    let pages = (0..35).map(|_| page_under(&device, 500 * MIB) / MIB);
-    let pages = pages.collect();
-    device.check_consistency().expect("consistent");
-    pages
-}
-
 #[test]
 fn pages_are_small_while_a_program_seems_to_load_shards() {
     for (capacity, settings, refused, small, usual, later) in [
@@ -335,10 +324,16 @@ fn pages_are_small_while_a_program_seems_to_load_shards() {
         (64 * GIB, "", false, 4, 8, 4),
         (28 * GIB, ASKED, false, 2, 8, 8),
     ] {
-        let of = |passing: &[usize]| pages_after_passing(capacity, settings, refused, passing);
-        assert_eq!(of(&[1023]), [usual; 35], "{settings} {refused}");
+        let of = |passing: usize| {
+            let (driver, device) = device_set(capacity, settings);
+            if refused {
+                driver.refuse_aliasing();
+            }
+            pages_after_passing(&device, &[passing], [500; 35])
+        };
+        assert_eq!(of(GIB - MIB), [usual; 35], "{settings} {refused}");
         // Until a quarter of all memory is active; a range whose pages are as small as any serves on.
-        let pages = of(&[1024]);
+        let pages = of(GIB);
         let first = (capacity / 4).div_ceil(500 * MIB + 512);
         assert_eq!(pages[..first], vec![small; first], "{settings} {refused}");
         assert_eq!(
@@ -348,17 +343,15 @@ fn pages_are_small_while_a_program_seems_to_load_shards() {
         );
     }
     // Not while less than a GiB was needed at once.
-    let pages = pages_after_passing(64 * GIB, ASKED, false, &[64; 16]);
-    assert_eq!(pages[..4], [8, 8, 8, 2]);
+    let (_driver, device) = device_as_it_is(64 * GIB);
+    let pages = pages_after_passing(&device, &[64 * MIB; 16], [500; 4]);
+    assert_eq!(pages, [8, 8, 8, 2]);
     // A GiB that lives first tells otherwise.
     let (_driver, device) = device_as_it_is(64 * GIB);
     allocate(&device, GIB, S0);
     allocate(&device, 10 * MIB, S1);
-    for _ in 0..16 {
-        let addr = allocate(&device, 64 * MIB, S0);
-        free(&device, addr);
-    }
-    assert_eq!(page_under(&device, 500 * MIB), 8 * MIB);
+    let pages = pages_after_passing(&device, &[64 * MIB; 16], [500]);
+    assert_eq!(pages, [8]);
 }
 
 #[test]
