@@ -6,6 +6,8 @@
 //!              s - - - - -^                         the block of s lived for 6 steps or less, or it stays
 //!                                ^- at       ^- now     run = 12 = two periods
 //! ```
+//!
+//! A long period is told of once it was repeated once, if its blocks were as large. Short ones may be loops within a step.
 
 use std::collections::HashMap;
 use std::hash::Hasher;
@@ -17,6 +19,9 @@ use crate::mix::{BuildMix, Mix};
 pub const CONTEXT: usize = 16;
 /// Steps to be noted at the most; whoever has not repeated them by then is not waited for any longer.
 pub const MOST_STEPS: usize = 1 << 15;
+
+/// A period of so many requests is hardly a loop within a step.
+pub const LONG: usize = 512;
 
 /// One large request.
 #[derive(Debug, Clone, Copy)]
@@ -53,14 +58,21 @@ pub struct Tenancy {
 pub struct Period {
     /// In the order of the requests.
     pub tenancies: Vec<Tenancy>,
-    /// Pages that moved while it was repeated.
+    /// How often it was repeated.
+    pub times: u64,
+    /// Pages that moved meanwhile.
     pub moved: u64,
-    /// The same in one period, on average.
-    pub moved_each: u64,
     /// Bytes of its blocks that come and go: the difference between the most and the least that are alive at once.
     pub bytes: usize,
     /// By how many more or fewer bytes are alive after it than before.
     pub change: usize,
+}
+
+impl Period {
+    /// Pages that moved in each, on average.
+    pub fn moved_each(&self) -> u64 {
+        self.moved / self.times
+    }
 }
 
 /// The requests so far.
@@ -90,7 +102,8 @@ pub fn context_of(keys: impl Iterator<Item = u64>) -> u64 {
 }
 
 impl Cycle {
-    /// Notes a request. Returns the period once it was repeated twice, and each time it is repeated again.
+    /// Notes a request. Returns the period once it was repeated twice (a long one once, if its blocks were as large), and
+    /// each time it is repeated again.
     pub fn step(&mut self, key: u64, moved: u64) -> Option<Period> {
         let now = self.steps.len();
         let next = self.at.map(|at| at + 1);
@@ -114,7 +127,15 @@ impl Cycle {
         self.at = next.or(seen);
         let period = now - self.at?;
         let repeated = self.run >= 2 * period && self.run.is_multiple_of(period);
-        repeated.then(|| self.period(period))
+        let soon = period >= LONG && self.run == period && self.has_same_blocks(period);
+        (repeated || soon).then(|| self.period(period))
+    }
+
+    /// Whether the last period's blocks are as large as those of the one before; the last request has none yet.
+    fn has_same_blocks(&self, period: usize) -> bool {
+        let (before, last) = self.steps[self.steps.len() - 2 * period..].split_at(period);
+        let mut pairs = before.iter().zip(&last[..period - 1]);
+        pairs.all(|(one, other)| (one.size, one.list) == (other.size, other.list))
     }
 
     /// Whether the block at an address came within the last `period` steps.
@@ -167,8 +188,8 @@ impl Cycle {
         let moved = self.steps[now - 1].moved - self.steps[now - 1 - self.run].moved;
         Period {
             tenancies: steps.map(tenancy).collect(),
+            times: (self.run / period) as u64,
             moved,
-            moved_each: moved * period as u64 / self.run as u64,
             bytes: most - least,
             change: level(now - 1).abs_diff(level(last - 1)),
         }
@@ -206,7 +227,7 @@ mod tests {
             assert_eq!(run(&mut cycle, &keys, 5, &mut moved), None);
         }
         let found = run(&mut cycle, &keys, 5, &mut moved).expect("repeated");
-        assert_eq!((found.moved, found.moved_each), (40, 20));
+        assert_eq!((found.moved, found.times, found.moved_each()), (40, 2, 20));
         let first = keys.iter().position(|&key| key == found.tenancies[0].key);
         assert!(first.is_some());
         assert_eq!(found.tenancies.len(), keys.len());
@@ -223,6 +244,34 @@ mod tests {
             stay: Some(6),
         };
         assert_eq!(found.tenancies[0], whole);
+    }
+
+    #[test]
+    fn a_long_period_is_found_once_it_was_repeated_once_with_blocks_as_large() {
+        // Requests of a period, which one's block is of another size the first time, in which round it is found.
+        for (len, other, expected) in [
+            (LONG, None, 2),
+            (LONG, Some(CONTEXT + 1), 3),
+            (LONG, Some(LONG - 1), 3),
+            (LONG - 1, None, 3),
+        ] {
+            let mut cycle = Cycle::default();
+            let found = (0..4).find(|round| {
+                let is_other = |at: usize| *round == 0 && other == Some(at);
+                let sizes = (0..len).map(|at| if is_other(at) { 512 } else { 4096 });
+                let steps = sizes.enumerate().map(|(at, size)| {
+                    let period = cycle.step(at as u64, 0);
+                    let now = cycle.steps.len();
+                    cycle.born(at as u64, now * 4096, size, LIST);
+                    if now > 5 {
+                        cycle.freed((now - 5) * 4096);
+                    }
+                    period
+                });
+                steps.flatten().count() > 0
+            });
+            assert_eq!(found, Some(expected), "{len} {other:?}");
+        }
     }
 
     #[test]

@@ -7,6 +7,6 @@ mod timetable;
 
 #[cfg(test)]
 pub use cycle::Tenancy;
-pub use cycle::{Cycle, MOST_STEPS, Period};
+pub use cycle::{Cycle, LONG, MOST_STEPS, Period};
 pub use packing::Obstacle;
 pub use timetable::{Place, Timetable};

@@ -190,7 +190,7 @@ mod tests {
         Period {
             tenancies: blocks.iter().map(tenancy).collect(),
             moved: 0,
-            moved_each: 0,
+            times: 2,
             bytes: 0,
             change: 0,
         }

@@ -1,7 +1,7 @@
 //! Whether a program's large requests are noted, or known. Pure.
 //!
 //! ```text
-//! Off --an eighth of what is held has moved--> Noting --repeated twice, moves are worth it--> Following
+//! Off --an eighth of what is held has moved--> Noting --repeated, moves are worth it--> Following
 //!  ^----------- never repeated, or not worth it -/                                               |
 //!  ^----------- another program, the range is gone, or as much moves as before ------------------/
 //! ```
@@ -11,24 +11,23 @@ use std::ops::Range;
 use super::site::Site;
 use crate::device::state::{Request, State};
 use crate::ids::{ListId, PoolId, SegmentId};
-use crate::plan::{Cycle, Period, Place, Timetable};
+use crate::plan::{Cycle, LONG, Period, Place, Timetable};
 
 /// Requests are noted once this part of what is held has moved: that costs host time.
 const WORTH_NOTING: u64 = 8;
 /// A plan is made once this part of what it takes to move has moved without it, in periods in a row: programs that train run
 /// for many more, those whose shapes change for few.
 const PAYBACK: usize = 8;
-/// Of what is held this part must come and go in a period: what goes on within a step is none.
+/// Of what is held this part must come and go in a period: what goes on within a step is none. Of either half is enough in
+/// [`LONG`] periods.
 const WHOLE: usize = 4;
-/// Of a period of so many requests, which is no loop within a step, half as much of either is enough.
-const LONG: usize = 512;
 /// Of what comes and goes this part stays at the most: a loop over layers that keeps what it makes is no period.
 const MOST_CHANGE: usize = 32;
 /// Periods until memory has come to where it is to lie, at first or after something else.
 const SETTLING: u32 = 3;
 /// Periods in which the driver may go on being called for a plan in a range in use: that takes a little more memory than one
 /// in a range of its own.
-const MOST_RESTLESS: u32 = 64;
+pub(super) const MOST_RESTLESS: u32 = 64;
 /// Tries in vain at the most.
 const MOST_TRIES: u32 = 16;
 
@@ -255,7 +254,9 @@ impl State {
         let pays = moved >= period.bytes / (PAYBACK * halved);
         let whole = period.bytes >= self.reserved() / (WHOLE * halved)
             && period.change <= period.bytes / MOST_CHANGE;
-        let worth = pays && whole && !self.moves_fade() || self.planning.eager;
+        // Sharded programs repeat themselves in each step, and a step moves much. Others have some batches of one shape in a row.
+        let certain = period.times > 1 || self.uses_several_streams();
+        let worth = pays && whole && certain && !self.moves_fade() || self.planning.eager;
         let table =
             worth.then(|| Timetable::new(period, &[], self.settings.base_addr_aligned_size))?;
         // Blocks may have come from a pool for overflow.

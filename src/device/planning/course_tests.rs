@@ -18,7 +18,7 @@ fn period(moved: u64, bytes: usize, change: usize) -> Period {
     Period {
         tenancies: vec![tenancy],
         moved,
-        moved_each: moved,
+        times: 2,
         bytes,
         change,
     }

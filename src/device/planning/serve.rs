@@ -118,7 +118,7 @@ impl DeviceAllocator {
         });
         let page_size = state.page_size(&range);
         if let Some((site, table)) = state.site_in_use(&table, period, page_size) {
-            return state.follow(table, site, period.moved_each);
+            return state.follow(table, site, period.moved_each());
         }
         let known = state.site_of_a_former_plan(table.list, table.height);
         if known.is_none()
@@ -131,7 +131,7 @@ impl DeviceAllocator {
         // The lock was released: another thread may have made a plan, and the list may be another stream's.
         if state.planning.is_noting() {
             match state.site_of_a_former_plan(table.list, table.height) {
-                Some(site) => state.follow(table, site, period.moved_each),
+                Some(site) => state.follow(table, site, period.moved_each()),
                 None => state.note_no_range(),
             }
         }

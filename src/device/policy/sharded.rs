@@ -10,7 +10,7 @@ const PART_OF_SHARDS: usize = 4;
 
 impl State {
     /// Whether blocks were used on several streams besides their own.
-    pub(super) fn uses_several_streams(&self) -> bool {
+    pub(in crate::device) fn uses_several_streams(&self) -> bool {
         self.events.pending.streams() >= SEVERAL
     }
 
