@@ -4,8 +4,9 @@
 //! The largest go first, each into a gap that is left: fit by decreasing size, a heuristic known for dynamic storage
 //! allocation. But *largest* means the class of a size, an octave or two; within a class those that stay longest go first:
 //! what comes and goes then finds room between them, and room of one size is as good as of another. Of 164 packings of
-//! recorded FSDP programs around obstacles the best of these ways needs at most 0.1 % more than what is alive at once in 72, at
-//! most 1.6 % in all; by exact sizes, in three ways, 6 and 71 (`docs/experiments-memory.md`, *Where sharded programs' blocks are packed*).
+//! recorded FSDP programs around obstacles the best of these ways needs at most 0.1 % more than what is alive at once in 74, at
+//! most 1.4 % in all; by exact sizes, in three ways, at most 0.1 % in 6 (`docs/experiments-memory.md`, *Where sharded programs'
+//! blocks are packed*).
 
 use std::cmp::Reverse;
 
@@ -366,21 +367,25 @@ mod tests {
     }
 
     #[test]
-    fn sharded_steps_take_next_to_no_more_than_is_alive_at_once_around_what_stays() {
-        for layers in [12, 24, 40] {
+    fn sharded_steps_take_little_more_than_is_alive_at_once_around_what_stays() {
+        // Layers, addresses between obstacles, and what is taken at the most for 1,000 that are alive. Of the first it is 1,007
+        // by classes of sizes alone, of the second 1,066 by exact sizes alone.
+        for (layers, gap, most) in [(12, 391, 1000), (16, 171, 1038)] {
             let items = sharded_step(layers);
+            let mut end = 0;
+            let stays = (0..40).map(|at| {
+                let (offset, size) = (end + at * 37 % gap, 40 - at % 5 * 4);
+                end = offset + size;
+                obstacle(offset, size)
+            });
+            let stays: Vec<Obstacle> = stays.collect();
+            let packing = pack(&items, &stays, items.len(), 1);
             let least = most_alive(&items, items.len());
-            for every in [97, 133, 211, 307] {
-                let stays: Vec<Obstacle> = (1..60)
-                    .map(|at| obstacle(at * every + at * at % 61, 24 + at * 7 % 29))
-                    .collect();
-                let packing = pack(&items, &stays, items.len(), 1);
-                println!(
-                    "{layers} {every} {least} {} {}",
-                    packing.bytes,
-                    packing.bytes as f64 / least as f64
-                );
-            }
+            assert!(
+                packing.bytes * 1000 <= most * least,
+                "{layers}: {} of {least}",
+                packing.bytes
+            );
         }
     }
 

@@ -1,7 +1,7 @@
 //! Whether a program's large requests are noted, or known. Pure.
 //!
 //! ```text
-//! Off --an eighth of what is held has moved--> Noting --repeated, moves are worth it--> Following
+//! Off --a part of what is held has moved--> Noting --repeated, moves are worth it--> Following
 //!  ^----------- never repeated, or not worth it -/                                               |
 //!  ^----------- another program, the range is gone, or as much moves as before ------------------/
 //! ```
@@ -13,8 +13,6 @@ use crate::device::state::{Request, State};
 use crate::ids::{ListId, PoolId, SegmentId};
 use crate::plan::{Cycle, LONG, Period, Place, Timetable};
 
-/// Requests are noted once this part of what is held has moved: that costs host time.
-const WORTH_NOTING: u64 = 8;
 /// A plan is made once this part of what it takes to move has moved without it, in periods in a row: programs that train run
 /// for many more, those whose shapes change for few.
 const PAYBACK: usize = 8;
@@ -143,14 +141,14 @@ impl Planning {
         }
     }
 
-    /// So many pages of `page_size` bytes have moved by now, of so much that is held. From some point on it is worth to know
-    /// whether the program repeats itself.
-    pub fn note_moved(&mut self, moved: u64, page_size: usize, held: usize) {
+    /// So many pages of `page_size` bytes have moved by now. Once so many bytes have it is worth to know whether the program
+    /// repeats itself.
+    pub fn note_moved(&mut self, moved: u64, page_size: usize, worth: usize) {
         if self.is_on() || self.in_vain >= MOST_TRIES {
             return;
         }
         let bytes = (moved - self.moved) * page_size as u64;
-        if bytes * WORTH_NOTING >= (held as u64) << self.in_vain {
+        if bytes >= (worth as u64) << self.in_vain {
             self.course = Course::Noting(Box::default());
         }
     }

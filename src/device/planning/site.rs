@@ -79,13 +79,11 @@ impl State {
                 continue;
             };
             let needed = Needed::by(&table, site, &stays, pages);
-            let beyond = needed.all.saturating_sub(least.max(needed.there));
-            // Pages beyond what there is may have to move in each period.
-            let moves = needed.missing + beyond * MOST_RESTLESS as usize;
+            let moves = needed.moves(least);
             if best.as_ref().is_none_or(|(least, _)| moves < *least) {
                 best = Some((moves, table));
             }
-            if beyond <= least / GOOD_ENOUGH {
+            if needed.beyond(least) <= least / GOOD_ENOUGH {
                 break;
             }
         }
@@ -153,6 +151,16 @@ struct Needed {
 }
 
 impl Needed {
+    /// By how many they are more than the least, and more than what is there.
+    fn beyond(&self, least: usize) -> usize {
+        self.all.saturating_sub(least.max(self.there))
+    }
+
+    /// How many move: those without memory once, those beyond the least in each of the periods that such a plan may go on for.
+    fn moves(&self, least: usize) -> usize {
+        self.missing + self.beyond(least) * MOST_RESTLESS as usize
+    }
+
     fn by(table: &Timetable, site: Site, stays: &[Obstacle], pages: &PageTable) -> Self {
         let touched = |offset, size| pages.touching(site.addr + offset, site.addr + offset + size);
         let none = vec![false; site.size.div_ceil(pages.page_size())];
@@ -241,5 +249,24 @@ mod tests {
             there: 2,
         };
         assert_eq!(needed, expected);
+    }
+
+    #[test]
+    fn pages_beyond_the_least_move_again_and_again_unless_they_are_there() {
+        let needed = |all, there| Needed {
+            all,
+            missing: 10,
+            there,
+        };
+        let again = MOST_RESTLESS as usize;
+        for (needed, moves) in [
+            (needed(100, 0), 10),
+            (needed(99, 0), 10),
+            (needed(103, 0), 10 + 3 * again),
+            (needed(103, 102), 10 + again),
+            (needed(103, 103), 10),
+        ] {
+            assert_eq!(needed.moves(100), moves, "{needed:?}");
+        }
     }
 }

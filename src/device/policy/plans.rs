@@ -4,6 +4,10 @@ use crate::config::Rung;
 use crate::device::state::State;
 use crate::plan::MOST_STEPS;
 
+/// Requests are noted once this part of what is held has moved: that costs host time.
+const WORTH_NOTING: usize = 8;
+/// The same where blocks are used on several streams: sharded programs repeat themselves in each step, and a step moves much.
+const WORTH_NOTING_OF_SEVERAL: usize = 16;
 /// Three steps of a program with 1,365 large requests in each. Noting more than doubles what a request costs.
 const MOST_AT_LEISURE: usize = 1 << 12;
 
@@ -11,8 +15,13 @@ impl State {
     /// A page moved for a request.
     pub(in crate::device) fn note_move(&mut self, page_size: usize) {
         if self.may_plan() {
-            let (moved, held) = (self.ladder.pages_moved(), self.reserved());
-            self.planning.note_moved(moved, page_size, held);
+            let part = if self.uses_several_streams() {
+                WORTH_NOTING_OF_SEVERAL
+            } else {
+                WORTH_NOTING
+            };
+            let (moved, worth) = (self.ladder.pages_moved(), self.reserved() / part);
+            self.planning.note_moved(moved, page_size, worth);
         }
     }
 
