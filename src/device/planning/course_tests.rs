@@ -91,15 +91,17 @@ fn one_repetition_is_enough_where_blocks_are_used_on_several_streams() {
 #[test]
 fn requests_are_noted_sooner_where_blocks_are_used_on_several_streams() {
     // Of 128 MiB a sixteenth and an eighth, in pages of 2 MiB.
-    for (streams, pages) in [(1, 8), (2, 4)] {
+    for (streams, ample, pages) in [(1, false, 8), (2, false, 4), (2, true, 8)] {
         let mut state = state();
         state.paging.virtual_memory = true;
+        // By so much where nobody asked for virtual segments.
+        state.budget.total = if ample { 64 << 30 } else { 128 * MIB };
         use_on(&mut state, streams);
         for page in 1..=pages {
             state.ladder.pages_lent = page;
             state.note_move(2 * MIB);
             let noting = state.planning.is_noting();
-            assert_eq!(noting, page == pages, "{streams} {page}");
+            assert_eq!(noting, page == pages, "{streams} {ample} {page}");
         }
     }
 }

@@ -6,7 +6,8 @@ use crate::plan::MOST_STEPS;
 
 /// Requests are noted once this part of what is held has moved: that costs host time.
 const WORTH_NOTING: usize = 8;
-/// The same where blocks are used on several streams: sharded programs repeat themselves in each step, and a step moves much.
+/// The same where blocks are used on several streams, and what moves does not come to an end by itself: sharded programs
+/// repeat themselves in each step, and a step moves much.
 const WORTH_NOTING_OF_SEVERAL: usize = 16;
 /// Three steps of a program with 1,365 large requests in each. Noting more than doubles what a request costs.
 const MOST_AT_LEISURE: usize = 1 << 12;
@@ -15,7 +16,7 @@ impl State {
     /// A page moved for a request.
     pub(in crate::device) fn note_move(&mut self, page_size: usize) {
         if self.may_plan() {
-            let part = if self.uses_several_streams() {
+            let part = if self.uses_several_streams() && !self.moves_fade() {
                 WORTH_NOTING_OF_SEVERAL
             } else {
                 WORTH_NOTING
