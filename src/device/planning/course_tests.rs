@@ -2,10 +2,8 @@
 
 use super::*;
 use crate::config::Settings;
-use crate::driver::{EventHandle, StreamToken};
-use crate::ids::{BlockId, StreamKey};
+use crate::ids::StreamKey;
 use crate::plan::{MOST_STEPS, Tenancy};
-use crate::stream::PendingUse;
 
 const MIB: usize = 1 << 20;
 
@@ -56,29 +54,11 @@ fn a_plan_is_worth_having_where_much_moves_that_comes_and_goes() {
     assert!(!long(512, 1, 64 * MIB) && !long(511, 2, 64 * MIB));
 }
 
-/// Blocks were used on so many streams besides their own.
-fn use_on(state: &mut State, streams: usize) {
-    for id in (1..).take(streams) {
-        let token = StreamToken {
-            id,
-            device: 0,
-            reserved: 0,
-        };
-        let pending = PendingUse {
-            event: EventHandle(1),
-            block: BlockId::NONE,
-            for_streams: false,
-            last: true,
-        };
-        state.events.pending.push(token, pending);
-    }
-}
-
 #[test]
 fn one_repetition_is_enough_where_blocks_are_used_on_several_streams() {
     for (streams, times, planned) in [(1, 1, false), (1, 2, true), (2, 1, true)] {
         let mut state = state();
-        use_on(&mut state, streams);
+        state.use_on_streams(streams);
         let period = Period {
             times,
             ..period(4, 64 * MIB, 0)
@@ -96,7 +76,7 @@ fn requests_are_noted_sooner_where_blocks_are_used_on_several_streams() {
         state.paging.virtual_memory = true;
         // By so much where nobody asked for virtual segments.
         state.budget.total = if ample { 64 << 30 } else { 128 * MIB };
-        use_on(&mut state, streams);
+        state.use_on_streams(streams);
         for page in 1..=pages {
             state.ladder.pages_lent = page;
             state.note_move(2 * MIB);

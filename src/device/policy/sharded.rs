@@ -43,3 +43,26 @@ impl State {
         self.stats.blocks.ever_freed(LARGE_POOL) >= LOOKED_AT as i64
     }
 }
+
+#[cfg(test)]
+impl State {
+    /// Blocks were used on so many streams besides their own.
+    pub(in crate::device) fn use_on_streams(&mut self, streams: usize) {
+        use crate::driver::{EventHandle, StreamToken};
+
+        for id in (1..).take(streams) {
+            let token = StreamToken {
+                id,
+                device: 0,
+                reserved: 0,
+            };
+            let pending = crate::stream::PendingUse {
+                event: EventHandle(1),
+                block: crate::ids::BlockId::NONE,
+                for_streams: false,
+                last: true,
+            };
+            self.events.pending.push(token, pending);
+        }
+    }
+}

@@ -201,10 +201,9 @@ mod tests {
     use super::*;
     use crate::config::Settings;
     use crate::device::DeviceAllocator;
+    use crate::driver::StreamToken;
     use crate::driver::fake::FakeDriver;
-    use crate::driver::{EventHandle, StreamToken};
-    use crate::ids::{BlockId, DeviceId, ListId, StreamKey};
-    use crate::stream::PendingUse;
+    use crate::ids::{DeviceId, ListId, StreamKey};
 
     const GIB: usize = 1 << 30;
 
@@ -238,20 +237,7 @@ mod tests {
         let usual = 28 * GIB / 36;
         let mut beyond_with = |streams: usize, moved: usize| {
             state.budget.moved = moved;
-            for id in (1..).take(streams) {
-                let token = StreamToken {
-                    id,
-                    device: 0,
-                    reserved: 0,
-                };
-                let pending = PendingUse {
-                    event: EventHandle(1),
-                    block: BlockId::NONE,
-                    for_streams: false,
-                    last: true,
-                };
-                state.events.pending.push(token, pending);
-            }
+            state.use_on_streams(streams);
             state.target(28 * GIB) - 28 * GIB
         };
         assert_eq!(beyond_with(1, 5 * GIB), usual);
