@@ -39,7 +39,7 @@ impl Site {
 
 impl State {
     /// A range in use for the blocks of a period, and where they lie in it, if that moves a quarter fewer pages than `fresh`
-    /// does, the table for a range of their own. Packing takes up to 0.2 s for each try, under the lock.
+    /// does, the table for a range of their own. Packing takes up to 0.3 s for each try, under the lock.
     pub(super) fn site_in_use(
         &self,
         fresh: &Timetable,
