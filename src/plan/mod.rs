@@ -8,5 +8,5 @@ mod timetable;
 #[cfg(test)]
 pub use cycle::Tenancy;
 pub use cycle::{Cycle, LONG, MOST_STEPS, Period};
-pub use packing::Obstacle;
+pub use packing::{GOOD_ENOUGH, Obstacle};
 pub use timetable::{Place, Timetable};

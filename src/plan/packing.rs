@@ -96,11 +96,11 @@ impl Classes {
     }
 }
 
-/// How much more than the least is good enough: one part of it in this many.
-const GOOD_ENOUGH: usize = 1024;
+/// How much more than the least is good enough, so that nothing better is looked for: one part of it in this many.
+pub const GOOD_ENOUGH: usize = 1024;
 
-/// The ways that are tried, those first that found most between them. With sizes by half an octave, exact sizes, or the
-/// smallest gap as well little more is found.
+/// The ways that are tried, those first that found most between them. With sizes by half an octave or the smallest gap as well
+/// little more is found.
 const WAYS: [(Classes, Fit); 10] = [
     (Classes::OctavesFromThird, Fit::Lowest),
     (Classes::OctavesFromFifth, Fit::Largest),
@@ -125,19 +125,17 @@ fn ways(count: usize) -> usize {
 }
 
 /// Packs items, at multiples of `align` (not 0), around obstacles. Takes time with the square of their number, up to
-/// [`TRIED_ALL_WAYS`] and again from half as many more on.
+/// [`TRIED_ALL_WAYS`] and again where no more than [`FEWEST_WAYS`] are tried.
 pub fn pack(items: &[Item], obstacles: &[Obstacle], period: usize, align: usize) -> Packing {
     let least = most_alive(items, period);
     let mut best: Option<Packing> = None;
     for (classes, fit) in WAYS.into_iter().take(ways(items.len() + obstacles.len())) {
         let packing = pack_by(classes, fit, items, obstacles, period, align);
+        let is_good = packing.bytes <= least + least / GOOD_ENOUGH;
         if best.as_ref().is_none_or(|best| packing.bytes < best.bytes) {
             best = Some(packing);
         }
-        if best
-            .as_ref()
-            .is_some_and(|best| best.bytes <= least + least / GOOD_ENOUGH)
-        {
+        if is_good {
             break;
         }
     }

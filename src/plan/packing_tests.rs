@@ -57,16 +57,15 @@ fn the_gap_that_fits_as_asked_counts_and_offsets_are_aligned() {
 /// A training step that is sharded over others: each layer's weights are gathered for a while, forward and backward,
 /// and what it leaves for the way back stays until then.
 fn sharded_step(layers: usize) -> Vec<Item> {
-    let mut came: Vec<(usize, Option<usize>)> = Vec::new();
-    let mut time = 0;
-    let mut left = Vec::new();
-    let mut gathered = Vec::new();
-    let mut begin = |came: &mut Vec<_>, size: usize| {
+    // Size, and when it goes.
+    type Came = Vec<(usize, Option<usize>)>;
+    let begin = |came: &mut Came, size: usize| {
         came.push((size, None));
-        time += 1;
         came.len() - 1
     };
-    let end = |came: &mut Vec<(usize, Option<usize>)>, at: usize| came[at].1 = Some(came.len());
+    let end = |came: &mut Came, at: usize| came[at].1 = Some(came.len());
+    let mut came = Came::new();
+    let (mut left, mut gathered) = (Vec::new(), Vec::new());
     for way in 0..2 {
         for layer in 0..layers {
             gathered.push(begin(&mut came, 384 + 32 * (layer % 3)));

@@ -16,8 +16,8 @@ use crate::plan::{Cycle, LONG, Period, Place, Timetable};
 /// A plan is made once this part of what it takes to move has moved without it, in periods in a row: programs that train run
 /// for many more, those whose shapes change for few.
 const PAYBACK: usize = 8;
-/// Of what is held this part must come and go in a period: what goes on within a step is none. Of either half is enough in
-/// [`LONG`] periods.
+/// Of what is held this part must come and go in a period: what goes on within a step is none. Half as much of
+/// either is enough in a period of [`LONG`] requests.
 const WHOLE: usize = 4;
 /// Of what comes and goes this part stays at the most: a loop over layers that keeps what it makes is no period.
 const MOST_CHANGE: usize = 32;

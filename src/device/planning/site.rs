@@ -8,13 +8,11 @@ use crate::block::BlockState;
 use crate::device::state::State;
 use crate::ids::{ListId, SegmentId};
 use crate::page::PageTable;
-use crate::plan::{Obstacle, Period, Timetable};
+use crate::plan::{GOOD_ENOUGH, Obstacle, Period, Timetable};
 use crate::segment::Segment;
 
 /// Ranges reserved for plans at one time at the most.
 const MOST_RANGES: usize = 4;
-/// Nothing better is looked for where obstacles cost this part more pages at the most.
-const GOOD_ENOUGH: usize = 1024;
 /// Of the addresses that are more than enough so many eighths are left out, of those without memory: the more the fewer
 /// pages are missing, and the harder it is to pack what is left.
 const LEFT_OUT: [usize; 5] = [7, 6, 5, 3, 0];
@@ -80,7 +78,7 @@ impl State {
             };
             let needed = Needed::by(&table, site, &stays, pages);
             let moves = needed.moves(least);
-            if best.as_ref().is_none_or(|(least, _)| moves < *least) {
+            if best.as_ref().is_none_or(|(fewest, _)| moves < *fewest) {
                 best = Some((moves, table));
             }
             if needed.beyond(least) <= least / GOOD_ENOUGH {
