@@ -19,11 +19,10 @@ SEVERAL_THREADS, CALLS, TRACE = PARTS = ("threads", "calls", "trace")
 # Cases of several threads, and what they are made with: threads, whether each has a device of its own. They are
 # measured in a process whose task queues are off: the queues' threads look for work all the time, on each
 # device, and take half a CPU from those that are measured.
-THREADS = {
-    "threads: 1": (1, 0),
-    "threads: 2, one device": (2, 0),
-    "threads: 2, two devices": (2, 1),
-}
+ALONE = "threads: 1"
+# By where they are.
+TOGETHER = {text: f"threads: 2, {text}" for text in ("one device", "two devices")}
+THREADS = {ALONE: (1, 0), TOGETHER["one device"]: (2, 0), TOGETHER["two devices"]: (2, 1)}
 
 
 def is_wanted(name, texts):
@@ -32,7 +31,7 @@ def is_wanted(name, texts):
 
 
 def derived(rows):
-    """What follows from several rows."""
+    """What follows from rows of one run: a value, or its median, least and most."""
     by_name = {row["case"]: row for row in rows}
     figures = {}
     for who in ("stock", "npualloc"):
@@ -42,11 +41,6 @@ def derived(rows):
             many = by_name.get(f"random to {text}, 100,000 live")
             if few and many:
                 figures[f"{who}: cost at 100,000 live / at 100, to {text}"] = many[key] / few[key]
-        one = by_name.get("threads: 1")
-        for text in ("one device", "two devices"):
-            two = by_name.get(f"threads: 2, {text}")
-            if one and two:
-                figures[f"{who}: throughput of 2 threads / of 1, {text}"] = one[key] / two[key]
     return figures
 
 

@@ -8,7 +8,6 @@ import argparse
 import ctypes
 import json
 import math
-import statistics
 import sys
 
 import numpy
@@ -16,10 +15,11 @@ import torch
 import torch_npu  # noqa: F401
 
 from hot import PARTS, SEVERAL_THREADS, THREADS, TRACE, is_wanted
+from libraries import NPUALLOC, STOCK, SUBJECTS, Bench, Failed, Plugin
+from measurer import Measurer
+from scaling import scaling
 from streams import Simulator, Streams
 
-STOCK, NPUALLOC = 0, 1
-SUBJECTS = (STOCK, NPUALLOC)
 MIB = 1 << 20
 # Bytes of an event in a trace's binary form, `benches/common/trace_event.h`.
 EVENT_SIZE = 16
@@ -27,62 +27,6 @@ EVENT_SIZE = 16
 ROUNDS_OF_SLOTS = 8
 # The part of a device's memory that a case may need: each allocator has one, and neither places blocks without loss.
 MOST_USED = 0.85
-
-
-class Failed(Exception):
-    """A call of the C++ side failed, settings were refused, or the simulator does not do what a case needs."""
-
-
-class Bench:
-    """The C++ side."""
-
-    def __init__(self, path):
-        library = ctypes.CDLL(path)
-        pointer, text, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
-        signatures = {
-            "error": (text, []),
-            "keep": (None, [ctypes.c_int]),
-            "current": (ctypes.c_int, [ctypes.c_int]),
-            "init": (ctypes.c_int, [ctypes.c_int]),
-            "device": (ctypes.c_int, [ctypes.c_int]),
-            "empty_cache": (ctypes.c_int, [ctypes.c_int]),
-            "limit": (ctypes.c_int, [ctypes.c_int, ctypes.c_double]),
-            "open": (pointer, [ctypes.c_int, text, pointer]),
-            "open_replay": (pointer, [ctypes.c_int, pointer, size, pointer]),
-            "close": (None, [pointer]),
-            "operations": (ctypes.c_double, [pointer]),
-            "round": (ctypes.c_double, [ctypes.c_int, pointer, ctypes.c_uint64]),
-            "loop": (ctypes.c_double, [ctypes.c_int, pointer, ctypes.c_uint64]),
-            "two_threads": (ctypes.c_double, []),
-            "latencies": (size, [ctypes.c_int, pointer, ctypes.c_uint64, pointer, size]),
-            "clock_cost": (ctypes.c_double, []),
-        }
-        for name, (result, arguments) in signatures.items():
-            function = getattr(library, f"bench_{name}")
-            function.restype, function.argtypes = result, arguments
-            setattr(self, name, function)
-
-    def checked(self, result):
-        """The result of a call, unless it failed."""
-        failure = self.error()
-        if failure:
-            raise Failed(failure.decode(errors="replace"))
-        return result
-
-
-class Plugin:
-    """npualloc's library."""
-
-    def __init__(self, path):
-        torch.ops.load_library(path)
-        self._library = ctypes.CDLL(path)
-        self._library.npualloc_check_consistency.restype = ctypes.c_char_p
-
-    def check(self):
-        """Recounts every invariant."""
-        broken = self._library.npualloc_check_consistency()
-        if broken is not None:
-            raise Failed(f"npualloc is inconsistent: {broken.decode(errors='replace')}")
 
 
 class Case:
@@ -208,115 +152,6 @@ def calls(bench, streams, simulator):
     yield event
 
 
-class Measurer:
-    """Runs a case for both subjects in turns."""
-
-    def __init__(self, bench, plugin, quick):
-        self._bench = bench
-        self._plugin = plugin
-        self._quick = quick
-        self._rounds = 3 if quick else 15
-        self._round_ns = 2e6 if quick else 2e7
-        self._samples = 20_000 if quick else 200_000
-        self._clock = bench.clock_cost()
-
-    def measure(self, case):
-        """The row of a case."""
-        bench = self._bench
-        opened = {}
-        try:
-            for subject in SUBJECTS:
-                opened[subject] = case.open(bench, subject)
-            operations = bench.operations(opened[STOCK])
-            steps = self._warm_up(case, opened)
-            times = self._alternate(case, opened, steps, operations)
-            loop = self._loop(opened[NPUALLOC], steps, operations)
-            tails = {s: self._tail(case, opened[s], s, steps, operations) for s in SUBJECTS}
-        finally:
-            for subject, pointer in opened.items():
-                case.close(bench, subject, pointer)
-        for subject in SUBJECTS:
-            bench.checked(bench.empty_cache(subject))
-        ratios = [a / b for a, b in zip(times[STOCK], times[NPUALLOC])]
-        net_ratios = [(a - loop) / (b - loop) for a, b in zip(times[STOCK], times[NPUALLOC])] if loop else []
-        quartiles = statistics.quantiles(ratios, n=4, method="inclusive")
-        return {
-            "case": case.name,
-            "rounds": len(ratios),
-            "operations_per_round": operations * steps,
-            "stock_ns": statistics.median(times[STOCK]),
-            "npualloc_ns": statistics.median(times[NPUALLOC]),
-            "stock_best_ns": min(times[STOCK]),
-            "npualloc_best_ns": min(times[NPUALLOC]),
-            "ratio": statistics.median(ratios),
-            "ratio_quartiles": [quartiles[0], quartiles[2]],
-            "ratio_range": [min(ratios), max(ratios)],
-            "loop_ns": loop,
-            "net_ratio": statistics.median(net_ratios) if net_ratios else None,
-            "stock_p99_ns": tails[STOCK][0],
-            "npualloc_p99_ns": tails[NPUALLOC][0],
-            "stock_p999_ns": tails[STOCK][1],
-            "npualloc_p999_ns": tails[NPUALLOC][1],
-        }
-
-    def _round(self, case, opened, subject, steps):
-        after = case.before(subject) if case.before else None
-        time = self._bench.checked(self._bench.round(subject, opened[subject], steps))
-        if after:
-            after()
-        return time
-
-    def _warm_up(self, case, opened):
-        """Brings both to a steady state; returns the steps of a round."""
-        steps = case.steps or 64
-        least = 0 if self._quick else case.least_steps
-        while True:
-            time = max(self._round(case, opened, subject, steps) for subject in SUBJECTS)
-            self._plugin.check()
-            if case.steps or (time >= self._round_ns and steps >= least):
-                break
-            steps *= 2
-        for subject in SUBJECTS:
-            self._round(case, opened, subject, steps)
-        self._plugin.check()
-        return steps
-
-    def _alternate(self, case, opened, steps, operations):
-        times = {STOCK: [], NPUALLOC: []}
-        for number in range(self._rounds):
-            order = SUBJECTS if number % 2 == 0 else SUBJECTS[::-1]
-            for subject in order:
-                time = self._round(case, opened, subject, steps)
-                times[subject].append(time / (operations * steps))
-        return times
-
-    def _loop(self, opened, steps, operations):
-        """What the benchmark's own loop takes of an operation's time; None where that is not known."""
-        bench = self._bench
-        times = [bench.checked(bench.loop(NPUALLOC, opened, steps)) for _ in range(self._rounds)]
-        return statistics.median(times) / (operations * steps) or None
-
-    def _tail(self, case, opened, subject, steps, operations):
-        """99th and 99.9th percentile of operations without a driver call, the time of reading the clock
-        taken off; None where there are none."""
-        if not case.latencies:
-            return None, None
-        steps = steps if case.steps else max(1, int(self._samples / operations))
-        buffer = numpy.zeros(max(self._samples, int(steps * operations)), dtype=numpy.uint32)
-        after = case.before(subject) if case.before else None
-        count = self._bench.checked(
-            self._bench.latencies(subject, opened, steps, buffer.ctypes.data, len(buffer))
-        )
-        if after:
-            after()
-        if count < 1000:
-            return None, None
-        return tuple(
-            max(0.0, float(value) - self._clock)
-            for value in numpy.percentile(buffer[:count], [99, 99.9])
-        )
-
-
 def cases(part, bench, trace):
     """Every case of a part, in the order of the table."""
     streams = Streams()
@@ -353,9 +188,13 @@ def main():
 
     rows, figures = [], {}
     measurer = Measurer(bench, plugin, arguments.quick)
-    for case in cases(arguments.part, bench, arguments.trace):
-        if not is_wanted(case.name, arguments.case):
-            continue
+    wanted = (
+        case for case in cases(arguments.part, bench, arguments.trace) if is_wanted(case.name, arguments.case)
+    )
+    if arguments.part == SEVERAL_THREADS:
+        rows, figures = scaling(measurer, bench, {case.name: case for case in wanted})
+        wanted = ()
+    for case in wanted:
         there_is = torch.npu.mem_get_info(bench.device(NPUALLOC))[1]
         if case.needs > there_is * MOST_USED:
             sizes = [f"{size / 2**30:.0f} GiB" for size in (case.needs, there_is)]
@@ -363,9 +202,6 @@ def main():
             continue
         print(f"case: {case.name}", flush=True)
         rows.append(measurer.measure(case))
-    if arguments.part == SEVERAL_THREADS:
-        scaling = bench.checked(bench.two_threads())
-        figures["this machine: throughput of 2 threads / of 1, arithmetic that shares nothing"] = scaling
     with open(arguments.output, "w", encoding="utf-8") as file:
         json.dump({"cases": rows, "derived": figures}, file)
 

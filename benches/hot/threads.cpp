@@ -19,14 +19,14 @@ class ThreadsCase final : public Case {
     }
   }
   ~ThreadsCase() override {
-    steps_ = 0;
+    stopping_ = true;
     start_.arrive_and_wait();
     for (std::thread& worker : workers_) worker.join();
   }
-  // A step is one replacement by every thread.
+  // A step is one replacement for every thread.
   double operations() const override { return 2.0 * static_cast<double>(workers_.size()); }
   double round(std::uint64_t steps) override {
-    steps_ = steps;
+    left_ = static_cast<std::int64_t>(steps * workers_.size());
     start_.arrive_and_wait();
     end_.arrive_and_wait();
     // From the first thread's start to the last one's end: this thread may wake up late.
@@ -41,6 +41,9 @@ class ThreadsCase final : public Case {
 
  private:
   static constexpr std::size_t kSlots = 1000;
+  // Steps that a worker takes at a time: one that gets less of its processor leaves more of them to
+  // the others, so that all are at work until the end.
+  static constexpr std::int64_t kTaken = 256;
 
   struct Span {
     Clock::time_point start;
@@ -53,10 +56,11 @@ class ThreadsCase final : public Case {
     std::uint64_t next = 0;
     for (;;) {
       start_.arrive_and_wait();
-      const std::uint64_t steps = steps_;
-      if (steps == 0) return;
+      if (stopping_) return;
       const auto start = Clock::now();
-      for (std::uint64_t i = 0; i < steps; ++i) churn.step(untimed, next++);
+      for (std::int64_t left; (left = left_.fetch_sub(kTaken)) > 0;) {
+        for (std::int64_t i = 0; i < std::min(left, kTaken); ++i) churn.step(untimed, next++);
+      }
       spans_[seed] = {start, Clock::now()};
       end_.arrive_and_wait();
     }
@@ -64,8 +68,9 @@ class ThreadsCase final : public Case {
 
   std::barrier<> start_;
   std::barrier<> end_;
-  // Written while the workers wait at `start_`.
-  std::uint64_t steps_ = 0;
+  // Steps of a round that nobody has taken. Set while the workers wait at `start_`.
+  std::atomic<std::int64_t> left_ = 0;
+  bool stopping_ = false;
   // By thread; read while the workers wait at `start_`.
   std::vector<Span> spans_;
   std::vector<std::thread> workers_;

@@ -1,6 +1,7 @@
 //! `cargo xtask bench hot`: builds what is measured, runs `benches/hot/hot.py`, shows its figures.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -130,8 +131,8 @@ pub fn main(arguments: &HotArgs) -> Result<ExitCode> {
     let report = Report::read(&output)?;
     println!("Device: {}", device.name());
     println!("{}", report.table());
-    for (name, value) in &report.derived {
-        println!("{name}: {value:.2}");
+    for (name, figure) in &report.derived {
+        println!("{name}: {figure}");
     }
     println!("Figures: {}", output.display());
     Ok(ExitCode::SUCCESS)
@@ -163,7 +164,27 @@ fn traces(paths: &[PathBuf]) -> Result<Vec<(String, Trace)>> {
 #[derive(Deserialize)]
 struct Report {
     cases: Vec<Row>,
-    derived: BTreeMap<String, f64>,
+    derived: BTreeMap<String, Figure>,
+}
+
+/// What follows from several rows.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Figure {
+    Value(f64),
+    /// Median, least and most of several turns.
+    OfTurns([f64; 3]),
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(value) => write!(f, "{value:.2}"),
+            Self::OfTurns([median, least, most]) => {
+                write!(f, "{median:.2} ({least:.2} – {most:.2})")
+            }
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -241,7 +262,7 @@ mod tests {
     fn a_row_shows_its_figures_and_what_is_missing() {
         let text = r#"{"cases": [{"case": "one size", "stock_ns": 350.4, "npualloc_ns": 17.52,
             "ratio": 20.0, "ratio_quartiles": [19.5, 20.25], "loop_ns": 1.5, "net_ratio": null, "stock_p999_ns": 1200.0,
-            "npualloc_p999_ns": null, "rounds": 15}], "derived": {}}"#;
+            "npualloc_p999_ns": null, "rounds": 15}], "derived": {"growth": 1.256, "threads": [1.5, 1.25, 2]}}"#;
         let report: Report = serde_json::from_str(text).unwrap();
         let table = report.table().to_string();
         let row = table.lines().find(|line| line.contains("one size"));
@@ -249,5 +270,7 @@ mod tests {
         let expected = ["350", "17.5", "20.00", "19.50 – 20.25", "1.5", "-", "1200"];
         assert_eq!(cells[1..8], expected);
         assert!(cells[8].starts_with("- "), "{}", cells[8]);
+        let figures = report.derived.values().map(ToString::to_string);
+        assert_eq!(figures.collect::<Vec<_>>(), ["1.26", "1.50 (1.25 – 2.00)"]);
     }
 }
