@@ -47,9 +47,16 @@ class Device:
 
     def waits(self):
         """How often the host waited for an event."""
+        return self._calls(b"aclrtSynchronizeEvent")
+
+    def stream_waits(self):
+        """How often a stream was made to."""
+        return self._calls(b"aclrtStreamWaitEvent")
+
+    def _calls(self, name):
         stat = CallStat()
         # No such call yet is none.
-        self._sim.cannSimGetCallStat(0, b"aclrtSynchronizeEvent", ctypes.byref(stat))
+        self._sim.cannSimGetCallStat(0, name, ctypes.byref(stat))
         return stat.count
 
     def _stats(self):

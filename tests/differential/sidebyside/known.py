@@ -5,7 +5,7 @@ MAY_DIFFER = (
     "reserved_bytes", "segment", "inactive_split", "inactive_split_bytes", "oversize_segments",
     "oversize_allocations",
     "num_device_alloc", "num_device_free", "num_sync_all_streams", "max_split_size",
-    "waits",
+    "waits", "stream_waits",
 )
 #: Rows of memory_summary of which the same holds.
 ROWS_MAY_DIFFER = ("Non-releasable",)

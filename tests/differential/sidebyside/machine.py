@@ -133,7 +133,7 @@ class Machine:
 
     def _figures(self, detailed):
         stats = C._npu_memoryStats(0)
-        flat = {"waits": self.device.waits()}
+        flat = {"waits": self.device.waits(), "stream_waits": self.device.stream_waits()}
         for kind, value in stats.items():
             if not isinstance(value, dict):
                 flat[kind] = value
