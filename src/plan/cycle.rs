@@ -8,6 +8,8 @@
 //! ```
 //!
 //! A long period is told of once it was repeated once, if its blocks were as large. Short ones may be loops within a step.
+//! So may long ones, as where gradients of several batches are accumulated: who has found out asks for longer ones. The
+//! requests between two rounds of the loop then lead to those of the step before, and so through the loop.
 
 use std::collections::HashMap;
 use std::hash::Hasher;
@@ -89,6 +91,8 @@ pub struct Cycle {
     alive: HashMap<usize, usize, BuildMix>,
     /// Bytes of these.
     level: usize,
+    /// Periods up to this one are not told of.
+    loops: usize,
 }
 
 /// Names the last steps.
@@ -102,6 +106,14 @@ pub fn context_of(keys: impl Iterator<Item = u64>) -> u64 {
 }
 
 impl Cycle {
+    /// Looks for periods of more than `loops` requests.
+    pub fn beyond(loops: usize) -> Self {
+        Self {
+            loops,
+            ..Self::default()
+        }
+    }
+
     /// Notes a request. Returns the period once it was repeated twice (a long one once, if its blocks were as large), and
     /// each time it is repeated again.
     pub fn step(&mut self, key: u64, moved: u64) -> Option<Period> {
@@ -125,7 +137,7 @@ impl Cycle {
             self.seen.insert(context, now)
         };
         self.at = next.or(seen);
-        let period = now - self.at?;
+        let period = Some(now - self.at?).filter(|&period| period > self.loops)?;
         let repeated = self.run >= 2 * period && self.run.is_multiple_of(period);
         let soon = period >= LONG && self.run == period && self.has_same_blocks(period);
         (repeated || soon).then(|| self.period(period))
@@ -271,6 +283,22 @@ mod tests {
                 steps.flatten().count() > 0
             });
             assert_eq!(found, Some(expected), "{len} {other:?}");
+        }
+    }
+
+    #[test]
+    fn a_loop_within_a_step_is_passed_over_for_the_step() {
+        let step = || {
+            let batch = (0..LONG as u64).cycle().take(4 * LONG);
+            batch.chain(9000..9000 + 2 * CONTEXT as u64)
+        };
+        let len = step().count();
+        for (loops, expected) in [(0, LONG), (LONG - 1, LONG), (LONG, len), (len, 0)] {
+            let (mut cycle, mut moved) = (Cycle::beyond(loops), 0);
+            let keys: Vec<u64> = step().chain(step()).chain(step()).collect();
+            let found = run(&mut cycle, &keys, 5, &mut moved);
+            let found = found.map_or(0, |it| it.tenancies.len());
+            assert_eq!(found, expected, "{loops}");
         }
     }
 

@@ -8,7 +8,7 @@ use crate::ids::ListId;
 use crate::mix::BuildMix;
 
 /// Blocks of a period at the most: to pack them takes time with the square of their number.
-const MOST_BLOCKS: usize = 8192;
+const MOST_BLOCKS: usize = 16384;
 /// Periods without a request that is known, after which a program is another one.
 const PATIENCE: usize = 4;
 
@@ -121,6 +121,11 @@ impl Timetable {
             seen: 0,
             strange: 0,
         })
+    }
+
+    /// Requests of a period.
+    pub fn period(&self) -> usize {
+        self.entries.len()
     }
 
     /// Where each block is to lie: offset and bytes.

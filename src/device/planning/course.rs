@@ -5,6 +5,10 @@
 //!  ^----------- never repeated, or not worth it -/                                               |
 //!  ^----------- another program, the range is gone, or as much moves as before ------------------/
 //! ```
+//!
+//! Where as much moves as before, the period may be a loop within a step that does something else as well, as where gradients
+//! of several batches are accumulated: those of the first stay where the plan wants blocks of the next. Then longer ones are
+//! looked for.
 
 use std::ops::Range;
 
@@ -64,6 +68,8 @@ pub(in crate::device) struct Planning {
     moved: u64,
     /// How often it was in vain: each time twice as much has to move before the next try.
     in_vain: u32,
+    /// Requests of a period whose plan never settled: a loop within a step, maybe, so longer ones are looked for. 0: any.
+    loops: usize,
     /// Where the blocks of the plan that is followed lie.
     site: Option<Site>,
     /// Whether plans are made in ranges of their own alone.
@@ -149,7 +155,7 @@ impl Planning {
         }
         let bytes = (moved - self.moved) * page_size as u64;
         if bytes >= (worth as u64) << self.in_vain {
-            self.course = Course::Noting(Box::default());
+            self.course = Course::Noting(Box::new(Cycle::beyond(self.loops)));
         }
     }
 
@@ -172,7 +178,10 @@ impl Planning {
             Course::Off
         };
         self.moved = moved;
-        self.in_vain += u32::from(in_vain);
+        if in_vain {
+            self.in_vain += 1;
+            self.loops = 0;
+        }
     }
 }
 
@@ -198,7 +207,7 @@ impl State {
             return Next::Nothing;
         }
         let (called, in_use) = (self.pages_called(), self.planning.is_in_use());
-        let most = self.most_noted();
+        let most = self.most_noted() * (1 + usize::from(self.planning.loops > 0));
         match &mut self.planning.course {
             Course::Off => Next::Nothing,
             Course::Noting(cycle) => {
@@ -210,9 +219,11 @@ impl State {
                 period.map_or(Next::Nothing, Next::Plan)
             }
             Course::Following(followed) => {
-                if followed.table.begins() && !followed.pays(moved, called)
-                    || followed.table.is_outdated()
-                {
+                if followed.table.begins() && !followed.pays(moved, called) {
+                    self.give_up_loop();
+                    return Next::Nothing;
+                }
+                if followed.table.is_outdated() {
                     self.give_up_plan();
                     return Next::Nothing;
                 }
@@ -289,6 +300,20 @@ impl State {
             let in_vain = followed.spared < 0;
             self.planning.end(self.ladder.pages_moved(), in_vain);
         }
+    }
+
+    /// The plan never settles. Where it was in vain its period may be a loop within a step that does something else, too: then
+    /// that is looked for at once.
+    fn give_up_loop(&mut self) {
+        let Course::Following(followed) = &self.planning.course else {
+            return;
+        };
+        if followed.spared >= 0 {
+            return self.give_up_plan();
+        }
+        let loops = followed.table.period();
+        self.planning.end(self.ladder.pages_moved(), false);
+        self.planning.loops = loops;
     }
 
     /// Where the blocks of the plan that is followed lie; `None` where that is gone.

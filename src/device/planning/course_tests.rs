@@ -155,6 +155,50 @@ fn a_plan_that_never_comes_to_rest_gets_a_range_of_its_own() {
 }
 
 #[test]
+fn a_longer_period_is_looked_for_after_one_whose_plan_never_settled() {
+    for (spared, loops) in [(-1, 1), (0, 0)] {
+        let mut state = state();
+        state.settings = Settings::parse("expandable_segments:True").expect("valid");
+        state.paging.virtual_memory = true;
+        let table = Timetable::new(&period(4, 64 * MIB, 0), &[], 1).expect("comes and goes");
+        let site = Site {
+            segment: SegmentId(7),
+            addr: 0,
+            size: 64 * MIB,
+        };
+        state.follow(table, site, 0);
+        if let Course::Following(followed) = &mut state.planning.course {
+            followed.unsettled = SETTLING;
+            followed.spared = spared + 1;
+        }
+        let request = |state: &mut State, size: usize| {
+            let mut request = state.request(size, 0, StreamKey(0), PoolId::DEFAULT);
+            request.virtual_memory = true;
+            request
+        };
+        // More than without the plan, once more.
+        state.ladder.pages_lent += 1;
+        let first = request(&mut state, 64 * MIB);
+        state.next_step(&first);
+        assert!(!state.planning.is_on());
+        assert_eq!((state.planning.loops, state.planning.in_vain), (loops, 0));
+        state.planning.note_moved(1 << 20, 2 * MIB, MIB);
+        let mut noted = 40;
+        let plans = (0..noted).filter(|_| matches!(state.next_step(&first), Next::Plan(_)));
+        let planned = plans.count() > 0;
+        assert_eq!(planned, loops == 0);
+        // Nothing longer comes again.
+        while state.planning.is_on() {
+            noted += 1;
+            let next = request(&mut state, (64 + noted) * MIB);
+            assert!(matches!(state.next_step(&next), Next::Nothing));
+        }
+        assert_eq!(noted, MOST_STEPS << loops, "{spared}");
+        assert_eq!((state.planning.loops, state.planning.in_vain), (0, 1));
+    }
+}
+
+#[test]
 fn a_plan_is_given_up_where_as_much_moves_as_without() {
     let table = Timetable::new(&period(4, 64 * MIB, 0), &[], 1).expect("a block comes and goes");
     let mut followed = Followed {
