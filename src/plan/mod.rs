@@ -2,11 +2,14 @@
 //! to lie so that no memory has to move any more. Pure; depends on `ids` and `mix`.
 
 mod cycle;
+mod item;
 mod packing;
+mod placed;
 mod timetable;
 
 #[cfg(test)]
 pub use cycle::Tenancy;
 pub use cycle::{Cycle, LONG, MOST_STEPS, Period};
-pub use packing::{GOOD_ENOUGH, Obstacle};
+pub use item::Obstacle;
+pub use packing::GOOD_ENOUGH;
 pub use timetable::{Place, Timetable};

@@ -10,45 +10,8 @@
 
 use std::cmp::Reverse;
 
-/// A block that is alive for a while in each period.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Item {
-    /// When it comes, in [0, period).
-    pub from: usize,
-    /// For how long it stays, in (0, period].
-    pub stay: usize,
-    /// Bytes, not 0.
-    pub size: usize,
-}
-
-impl Item {
-    /// Whether both are alive at some time. Time goes round.
-    fn meets(&self, other: &Self, period: usize) -> bool {
-        since(self.from, other.from, period) < self.stay
-            || since(other.from, self.from, period) < other.stay
-    }
-
-    /// Whether it is alive just before `time`.
-    fn is_there(&self, time: usize, period: usize) -> bool {
-        let since = since(self.from, time, period);
-        0 < since && since < self.stay
-    }
-}
-
-/// Steps from one time of a period to another. Without a division: it is asked for each pair of items.
-fn since(from: usize, to: usize, period: usize) -> usize {
-    let round = if to < from { period } else { 0 };
-    to + round - from
-}
-
-/// What something else takes for good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Obstacle {
-    /// Where it begins, in bytes.
-    pub offset: usize,
-    /// Bytes, not 0.
-    pub size: usize,
-}
+use super::item::{Item, Obstacle};
+use super::placed::Placed;
 
 /// Where items lie.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -118,6 +81,11 @@ const FEWEST_WAYS: usize = 4;
 /// Up to so many items and obstacles all ways are tried, of more fewer, so that it takes no longer: under a device's lock.
 const TRIED_ALL_WAYS: usize = 2048;
 
+/// Windows of time: of the whole period, and of a quarter, a sixteenth and a 64th of it, twice each.
+const LEVELS: u32 = 4;
+/// So few items are compared with all others.
+const FEW: usize = 512;
+
 /// In how many ways so many items and obstacles are packed at the most.
 fn ways(count: usize) -> usize {
     let in_time = WAYS.len() * TRIED_ALL_WAYS.pow(2) / count.pow(2).max(1);
@@ -142,6 +110,11 @@ pub fn pack(items: &[Item], obstacles: &[Obstacle], period: usize, align: usize)
     best.unwrap_or_default()
 }
 
+/// Windows of how many lengths are worth keeping for so many items.
+fn levels(items: usize) -> u32 {
+    if items < FEW { 1 } else { LEVELS }
+}
+
 fn pack_by(
     classes: Classes,
     fit: Fit,
@@ -160,23 +133,19 @@ fn pack_by(
         height: 0,
         bytes: 0,
     };
-    // What lies where, by offset. Obstacles stay all the time.
-    let stays = |it: &Obstacle| Item {
-        from: 0,
-        stay: period,
-        size: it.size,
-    };
-    let mut placed: Vec<(Obstacle, Item)> = obstacles.iter().map(|it| (*it, stays(it))).collect();
-    placed.sort_unstable_by_key(|(it, _)| it.offset);
+    let mut placed = Placed::new(period, levels(items.len()));
+    for it in obstacles {
+        // It stays all the time.
+        let (from, stay, size) = (0, period, it.size);
+        placed.insert(*it, Item { from, stay, size });
+    }
     for at in order {
-        let item = &items[at];
-        let met = placed.iter().filter(|(_, other)| item.meets(other, period));
-        let offset = gap(fit, met.map(|(taken, _)| taken), item.size, align);
+        let item = items[at];
+        let offset = gap(fit, placed.met(&item), item.size, align);
         packing.offsets[at] = offset;
         packing.height = packing.height.max(offset + item.size);
         let size = item.size;
-        let next = placed.partition_point(|(it, _)| it.offset <= offset);
-        placed.insert(next, (Obstacle { offset, size }, *item));
+        placed.insert(Obstacle { offset, size }, item);
     }
     packing.bytes = covered(items, &packing.offsets);
     packing
@@ -184,12 +153,7 @@ fn pack_by(
 
 /// The start of the gap between what is taken (by offset) that holds `size` and fits as asked; behind all of it where
 /// none does.
-fn gap<'a>(
-    fit: Fit,
-    taken: impl IntoIterator<Item = &'a Obstacle>,
-    size: usize,
-    align: usize,
-) -> usize {
+fn gap(fit: Fit, taken: impl IntoIterator<Item = Obstacle>, size: usize, align: usize) -> usize {
     let (mut free, mut best) = (0, None);
     for other in taken {
         let gap = other.offset.saturating_sub(free);

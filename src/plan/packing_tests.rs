@@ -44,13 +44,13 @@ fn obstacles_are_gone_around_and_do_not_count() {
 fn the_gap_that_fits_as_asked_counts_and_offsets_are_aligned() {
     let taken = [(0, 10), (100, 20), (140, 10), (300, 1)];
     let taken = taken.map(|(offset, size)| obstacle(offset, size));
-    assert_eq!(gap(Fit::Lowest, &taken, 100, 32), 160);
-    assert_eq!(gap(Fit::Lowest, &taken, 20, 1), 10);
-    assert_eq!(gap(Fit::Largest, &taken, 20, 1), 150);
+    assert_eq!(gap(Fit::Lowest, taken, 100, 32), 160);
+    assert_eq!(gap(Fit::Lowest, taken, 20, 1), 10);
+    assert_eq!(gap(Fit::Largest, taken, 20, 1), 150);
     for fit in [Fit::Lowest, Fit::Largest] {
-        assert_eq!(gap(fit, &taken, 200, 32), 320);
+        assert_eq!(gap(fit, taken, 200, 32), 320);
         // One that reaches over others.
-        assert_eq!(gap(fit, &[obstacle(0, 100), obstacle(10, 20)], 5, 1), 100);
+        assert_eq!(gap(fit, [obstacle(0, 100), obstacle(10, 20)], 5, 1), 100);
     }
 }
 
@@ -113,6 +113,31 @@ fn sharded_steps_take_little_more_than_is_alive_at_once_around_what_stays() {
             "{layers}: {} of {least}",
             packing.bytes
         );
+    }
+}
+
+#[test]
+fn many_blocks_get_the_places_that_they_get_where_all_are_compared() {
+    // Items that stay for one step to all of a period of 700, which is no multiple of the windows' lengths.
+    let period = 700;
+    let items = (0..period).map(|from| {
+        let stay = [1, 3, 11, 12, 40, 44, 175, 176, 300, period][from * 7 % 10];
+        item(from, stay, 50 + from * 37 % 90)
+    });
+    let items: Vec<Item> = items.collect();
+    assert_eq!((levels(items.len()), levels(511)), (LEVELS, 1));
+    let mut placed = [1, LEVELS].map(|levels| Placed::new(period, levels));
+    for (at, it) in items.iter().enumerate() {
+        let [one, other] = placed.each_ref().map(|placed| {
+            let met: Vec<Obstacle> = placed.met(it).collect();
+            met
+        });
+        assert_eq!(one, other, "{at}");
+        // Some lie upon each other, others apart.
+        let place = obstacle(at * 61 % 977 * 10, it.size);
+        placed
+            .iter_mut()
+            .for_each(|placed| placed.insert(place, *it));
     }
 }
 

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 
 use super::cycle::{CONTEXT, Period, Tenancy, context_of};
-use super::packing::{Item, Obstacle, Packing, neighbours_below, pack};
+use super::item::{Item, Obstacle};
+use super::packing::{Packing, neighbours_below, pack};
 use crate::ids::ListId;
 use crate::mix::BuildMix;
 
 /// Blocks of a period at the most: to pack them takes time with the square of their number.
-const MOST_BLOCKS: usize = 16384;
+const MOST_BLOCKS: usize = 1 << 15;
 /// Periods without a request that is known, after which a program is another one.
 const PATIENCE: usize = 4;
 

@@ -33,6 +33,9 @@ pub(super) const MOST_RESTLESS: u32 = 64;
 /// Tries in vain at the most.
 const MOST_TRIES: u32 = 16;
 
+/// So many times as many requests are noted where a step with a loop in it is looked for.
+const MORE_BEYOND_LOOPS: usize = 4;
+
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(in crate::device) enum Course {
@@ -207,7 +210,8 @@ impl State {
             return Next::Nothing;
         }
         let (called, in_use) = (self.pages_called(), self.planning.is_in_use());
-        let most = self.most_noted() * (1 + usize::from(self.planning.loops > 0));
+        let longer = self.planning.loops > 0;
+        let most = self.most_noted() * if longer { MORE_BEYOND_LOOPS } else { 1 };
         match &mut self.planning.course {
             Course::Off => Next::Nothing,
             Course::Noting(cycle) => {
@@ -303,7 +307,7 @@ impl State {
     }
 
     /// The plan never settles. Where it was in vain its period may be a loop within a step that does something else, too: then
-    /// that is looked for at once.
+    /// that is looked for.
     fn give_up_loop(&mut self) {
         let Course::Following(followed) = &self.planning.course else {
             return;
