@@ -11,7 +11,7 @@
 use std::cmp::Reverse;
 
 use super::item::{Item, Obstacle};
-use super::placed::Placed;
+use super::placed::{Placed, compared};
 
 /// Where items lie.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -113,6 +113,15 @@ pub fn pack(items: &[Item], obstacles: &[Obstacle], period: usize, align: usize)
 /// Windows of how many lengths are worth keeping for so many items.
 fn levels(items: usize) -> u32 {
     if items < FEW { 1 } else { LEVELS }
+}
+
+/// With how many others all items are compared, about, to be packed once.
+pub fn comparisons(items: &[Item], obstacles: usize, period: usize) -> usize {
+    let (all, levels) = (items.len() + obstacles, levels(items.len()));
+    let each = items
+        .iter()
+        .map(|it| compared(it.stay, all, period, levels));
+    each.sum()
 }
 
 fn pack_by(

@@ -141,6 +141,22 @@ fn many_blocks_get_the_places_that_they_get_where_all_are_compared() {
     }
 }
 
+#[test]
+fn what_stays_briefly_is_compared_with_few() {
+    // Windows of a period of 1,000 are twice 250, 63 and 16 steps long: half, an eighth and a 32nd of it.
+    let with = |stay: usize, items: usize| {
+        let items = vec![item(0, stay, 1); items];
+        comparisons(&items, 1024 - items.len(), 1000) / items.len()
+    };
+    let stays = [16, 17, 63, 64, 250, 251, 1000];
+    assert_eq!(
+        stays.map(|stay| with(stay, 512)),
+        [32, 128, 128, 512, 512, 1024, 1024]
+    );
+    // So few are compared with all.
+    assert_eq!(stays.map(|stay| with(stay, 511)), [1024; 7]);
+}
+
 /// Who is alive before each item comes.
 fn alive(items: &[Item], period: usize, at: usize) -> Vec<usize> {
     let mut now = vec![false; items.len()];

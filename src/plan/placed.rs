@@ -10,6 +10,19 @@ struct Level {
     windows: Vec<Vec<u32>>,
 }
 
+/// Half of the length of a level's windows. Those of the first one are as long as the period, of each other level a quarter of
+/// those before.
+fn step(period: usize, level: u32) -> usize {
+    period.div_ceil(1 << (2 * level)).max(1)
+}
+
+/// With how many of `all` items one that stays for so long is compared, about.
+pub(super) fn compared(stay: usize, all: usize, period: usize, levels: u32) -> usize {
+    let fits = |&level: &u32| stay <= step(period, level);
+    let level = (1..levels).take_while(fits).last();
+    level.map_or(all, |level| all >> (2 * level - 1))
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Placed {
@@ -21,11 +34,10 @@ pub(super) struct Placed {
 }
 
 impl Placed {
-    /// Nothing yet, of a period of so many steps, in windows of as many lengths as `levels`, each a quarter of the one before.
-    /// The first one is the whole period.
+    /// Nothing yet, of a period of so many steps, in windows of as many lengths as `levels`.
     pub fn new(period: usize, levels: u32) -> Self {
         let level = |level: u32| {
-            let step = period.div_ceil(1 << (2 * level)).max(1);
+            let step = step(period, level);
             Level {
                 step,
                 windows: vec![Vec::new(); period.div_ceil(step).max(1)],

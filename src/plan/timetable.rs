@@ -4,12 +4,14 @@ use std::collections::HashMap;
 
 use super::cycle::{CONTEXT, Period, Tenancy, context_of};
 use super::item::{Item, Obstacle};
-use super::packing::{Packing, neighbours_below, pack};
+use super::packing::{Packing, comparisons, neighbours_below, pack};
 use crate::ids::ListId;
 use crate::mix::BuildMix;
 
-/// Blocks of a period at the most: to pack them takes time with the square of their number.
+/// Requests of a period at the most.
 const MOST_BLOCKS: usize = 1 << 15;
+/// Its blocks are compared so often to be packed, at the most: as often as 8,192 that stay for long, each with all others.
+const MOST_COMPARISONS: usize = 1 << 26;
 /// Periods without a request that is known, after which a program is another one.
 const PATIENCE: usize = 4;
 
@@ -87,6 +89,9 @@ impl Timetable {
                 .flatten()
         };
         let items: Vec<Item> = (0..tenancies.len()).filter_map(mine).collect();
+        if comparisons(&items, obstacles.len(), tenancies.len()) > MOST_COMPARISONS {
+            return None;
+        }
         let packing: Packing = pack(&items, obstacles, tenancies.len(), align);
         let below = neighbours_below(&items, obstacles, tenancies.len(), &packing);
         let mut entries: Vec<Entry> = tenancies
@@ -262,6 +267,31 @@ mod tests {
     #[test]
     fn nothing_is_planned_for_what_never_goes() {
         assert!(Timetable::new(&period(&[(7, 100, None)]), &[], 1).is_none());
+    }
+
+    #[test]
+    fn many_blocks_are_planned_where_most_stay_briefly() {
+        // How many, for what part of the period every second one of them stays, and whether there is a plan.
+        for (count, part, planned) in [
+            (12_000, 2, false),
+            (12_000, 4, true),
+            (16_000, 16, true),
+            (1 << 15, 1 << 15, true),
+            ((1 << 15) + 1, 1 << 15, false),
+        ] {
+            let stay = |at: u64| {
+                if at.is_multiple_of(2) {
+                    count / part
+                } else {
+                    1
+                }
+            };
+            let blocks: Vec<_> = (0..count as u64)
+                .map(|at| (at, 100, Some(stay(at))))
+                .collect();
+            let table = Timetable::new(&period(&blocks), &[], 1);
+            assert_eq!(table.is_some(), planned, "{count} {part}");
+        }
     }
 
     #[test]
