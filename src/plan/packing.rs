@@ -92,7 +92,7 @@ fn ways(count: usize) -> usize {
     in_time.clamp(FEWEST_WAYS, WAYS.len())
 }
 
-/// Packs items, at multiples of `align` (not 0), around obstacles. Takes time with the square of their number, up to
+/// Packs items, at multiples of `align` (not 0), around obstacles. Takes time with the number of [`comparisons`], up to
 /// [`TRIED_ALL_WAYS`] and again where no more than [`FEWEST_WAYS`] are tried.
 pub fn pack(items: &[Item], obstacles: &[Obstacle], period: usize, align: usize) -> Packing {
     let least = most_alive(items, period);
