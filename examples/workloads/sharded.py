@@ -45,7 +45,8 @@ class Model(nn.Module):
 
 
 def main():
-    options = arguments(__doc__, 24, SHAPES)
+    batches = ("--batches", 1, "whose gradients are accumulated in each step")
+    options = arguments(__doc__, 24, SHAPES, counts=[batches])
     _, length, *_ = options.model
     ranks(8)
     with torch.device("meta"):
@@ -65,9 +66,10 @@ def main():
     mask = torch.full((length, length), float("-inf"), device=DEVICE, dtype=narrow).triu(1)
 
     def step(number):
-        tokens = torch.zeros(2, length + 1, dtype=torch.long).to(DEVICE)
-        loss = language_loss(model(tokens[:, :-1], mask), tokens[:, 1:])
-        loss.backward()
+        for _ in range(options.batches):
+            tokens = torch.zeros(2, length + 1, dtype=torch.long).to(DEVICE)
+            loss = language_loss(model(tokens[:, :-1], mask), tokens[:, 1:])
+            loss.backward()
         update(optimizer, clipped=model)
         if number % 5 == 4:
             loss.item()

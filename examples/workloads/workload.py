@@ -12,9 +12,9 @@ DEVICE = torch.device("npu", 0)
 MIB = 1 << 20
 
 
-def arguments(description, steps, shapes, *flags):
-    """The command line: `--steps`, `--shape`, `--tiny`, `--seed` and these further switches. Adds what they choose: `model`, one
-    of `shapes` (the first unless told otherwise; "tiny" is among them), and `draw`, a source of random numbers."""
+def arguments(description, steps, shapes, *flags, counts=()):
+    """The command line: `--steps`, `--shape`, `--tiny`, `--seed` and these further switches and numbers. Adds what they choose:
+    `model`, one of `shapes` (the first unless told otherwise; "tiny" is among them), and `draw`, a source of random numbers."""
     first, *others = (name for name in shapes if name != "tiny")
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--steps", type=int, default=steps, help=f"how many (default: {steps})")
@@ -23,9 +23,12 @@ def arguments(description, steps, shapes, *flags):
     parser.add_argument("--seed", type=int, default=1, help="of the random numbers (default: 1)")
     for name, text in flags:
         parser.add_argument(name, action="store_true", help=text)
+    for name, usual, text in counts:
+        parser.add_argument(name, type=int, default=usual, help=f"{text} (default: {usual})")
     options = parser.parse_args()
-    if options.steps < 1:
-        parser.error("--steps: at least 1")
+    for name in ["--steps", *(name for name, *_ in counts)]:
+        if vars(options)[name.removeprefix("--")] < 1:
+            parser.error(f"{name}: at least 1")
     options.model = shapes["tiny" if options.tiny else options.shape]
     options.draw = random.Random(options.seed)
     return options

@@ -13,9 +13,11 @@ def test_the_readme_names_every_program():
     assert [name for name in PROGRAMS if f"`{name}.py`" not in readme] == []
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", [*PROGRAMS, "sharded --batches 3"])
 def test_a_workload_runs_and_asks_for_the_same(run_both, program):
-    stock, npualloc = (outcome.value for outcome in run_both("workloads:run_workload", name=program))
+    name, *more = program.split()
+    outcomes = run_both("workloads:run_workload", name=name, more=more)
+    stock, npualloc = (outcome.value for outcome in outcomes)
     assert len(npualloc["lines"]) == 3
     names = [[line.split(", peak")[0] for line in outcome["lines"]] for outcome in (stock, npualloc)]
     assert names[0] == names[1]

@@ -11,10 +11,10 @@ import torch
 PLACE = pathlib.Path(__file__).parents[3] / "examples" / "workloads"
 
 
-def run_workload(name):
+def run_workload(name, more=()):
     """What it tells, and how many bytes it asked for altogether."""
     sys.path.insert(0, str(PLACE))
-    sys.argv = [name, "--tiny", "--steps", "3"]
+    sys.argv = [name, "--tiny", "--steps", "3", *more]
     output = io.StringIO()
     with redirect_stdout(output):
         runpy.run_path(str(PLACE / f"{name}.py"), run_name="__main__")
