@@ -16,12 +16,12 @@ from pathlib import Path
 
 # The parts.
 SEVERAL_THREADS, CALLS, TRACE = PARTS = ("threads", "calls", "trace")
-# Cases of several threads, and what they are made with: threads, whether each has a device of its own. They are
-# measured in a process whose task queues are off: the queues' threads look for work all the time, on each
-# device, and take half a CPU from those that are measured.
+# Cases of several threads: of one, for comparison, and of two by where they are.
 ALONE = "threads: 1"
-# By where they are.
 TOGETHER = {text: f"threads: 2, {text}" for text in ("one device", "two devices")}
+# What they are made with: threads, whether each has a device of its own. They are measured in a process whose task
+# queues are off: the queues' threads look for work all the time, on each device, and take half a CPU from those that
+# are measured.
 THREADS = {ALONE: (1, 0), TOGETHER["one device"]: (2, 0), TOGETHER["two devices"]: (2, 1)}
 
 
@@ -31,7 +31,7 @@ def is_wanted(name, texts):
 
 
 def derived(rows):
-    """What follows from rows of one run: a value, or its median, least and most."""
+    """What follows from several rows."""
     by_name = {row["case"]: row for row in rows}
     figures = {}
     for who in ("stock", "npualloc"):

@@ -162,6 +162,20 @@ def cases(part, bench, trace):
     return calls(bench, streams, Simulator())
 
 
+def measured(measurer, bench, wanted):
+    """Rows of the cases for which the device is large enough."""
+    rows = []
+    for case in wanted:
+        there_is = torch.npu.mem_get_info(bench.device(NPUALLOC))[1]
+        if case.needs > there_is * MOST_USED:
+            sizes = [f"{size / 2**30:.0f} GiB" for size in (case.needs, there_is)]
+            print(f"skipped: {case.name} (needs {sizes[0]}, the device has {sizes[1]})", file=sys.stderr)
+            continue
+        print(f"case: {case.name}", flush=True)
+        rows.append(measurer.measure(case))
+    return rows
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--part", required=True, choices=PARTS)
@@ -186,22 +200,13 @@ def main():
         raise Failed(str(error).partition("\n")[0]) from error
     bench.checked(bench.init(torch.npu.device_count()))
 
-    rows, figures = [], {}
     measurer = Measurer(bench, plugin, arguments.quick)
-    wanted = (
-        case for case in cases(arguments.part, bench, arguments.trace) if is_wanted(case.name, arguments.case)
-    )
+    every = cases(arguments.part, bench, arguments.trace)
+    wanted = (case for case in every if is_wanted(case.name, arguments.case))
     if arguments.part == SEVERAL_THREADS:
         rows, figures = scaling(measurer, bench, {case.name: case for case in wanted})
-        wanted = ()
-    for case in wanted:
-        there_is = torch.npu.mem_get_info(bench.device(NPUALLOC))[1]
-        if case.needs > there_is * MOST_USED:
-            sizes = [f"{size / 2**30:.0f} GiB" for size in (case.needs, there_is)]
-            print(f"skipped: {case.name} (needs {sizes[0]}, the device has {sizes[1]})", file=sys.stderr)
-            continue
-        print(f"case: {case.name}", flush=True)
-        rows.append(measurer.measure(case))
+    else:
+        rows, figures = measured(measurer, bench, wanted), {}
     with open(arguments.output, "w", encoding="utf-8") as file:
         json.dump({"cases": rows, "derived": figures}, file)
 

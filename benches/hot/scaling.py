@@ -8,7 +8,7 @@ from libraries import NPUALLOC, STOCK
 # The cases take turns as well, since a machine that others use changes its speed within seconds: a ratio is of runs of one
 # turn. A turn has as many rounds.
 TURNS, ROUNDS = 9, 3
-SUBJECTS = {"stock": STOCK, "npualloc": NPUALLOC}
+NAMES = {"stock": STOCK, "npualloc": NPUALLOC}
 
 
 def scaling(measurer, bench, cases):
@@ -24,7 +24,7 @@ def scaling(measurer, bench, cases):
         for text, name in TOGETHER.items():
             if not {ALONE, name} <= cases.keys():
                 continue
-            for who, subject in SUBJECTS.items():
+            for who, subject in NAMES.items():
                 one, two = (statistics.median(runs[case][-1].times[subject]) for case in (ALONE, name))
                 ratios.setdefault(f"{who}: throughput of 2 threads / of 1, {text}", []).append(one / two)
         ratio = bench.checked(bench.two_threads())

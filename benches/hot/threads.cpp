@@ -68,7 +68,8 @@ class ThreadsCase final : public Case {
 
   std::barrier<> start_;
   std::barrier<> end_;
-  // Steps of a round that nobody has taken. Set while the workers wait at `start_`.
+  // Set while the workers wait at `start_`: steps of the round that nobody has taken, or that there
+  // is none any more.
   std::atomic<std::int64_t> left_ = 0;
   bool stopping_ = false;
   // By thread; read while the workers wait at `start_`.

@@ -16,11 +16,18 @@ fn step(period: usize, level: u32) -> usize {
     period.div_ceil(1 << (2 * level)).max(1)
 }
 
+/// The level of the shortest windows that hold whatever stays for so long.
+fn shortest(stay: usize, period: usize, levels: u32) -> u32 {
+    let holds = |&level: &u32| stay <= step(period, level);
+    (1..levels).take_while(holds).last().unwrap_or(0)
+}
+
 /// With how many of `all` items one that stays for so long is compared, about.
 pub(super) fn compared(stay: usize, all: usize, period: usize, levels: u32) -> usize {
-    let fits = |&level: &u32| stay <= step(period, level);
-    let level = (1..levels).take_while(fits).last();
-    level.map_or(all, |level| all >> (2 * level - 1))
+    match shortest(stay, period, levels) {
+        0 => all,
+        level => all >> (2 * level - 1),
+    }
 }
 
 /// See the module's text.
@@ -73,11 +80,10 @@ impl Placed {
 
     /// The places of what is there at the same time as an item, by offset.
     pub fn met(&self, item: &Item) -> impl Iterator<Item = Obstacle> {
-        let fits = |level: &&Level| item.stay <= level.step;
-        let window = self.levels.iter().rev().find(fits);
-        let window = window.map_or(&[][..], |level| &level.windows[item.from / level.step]);
         let (item, all, period) = (*item, &self.all, self.period);
-        let places = window.iter().map(move |&id| all[id as usize]);
+        let level = &self.levels[shortest(item.stay, period, self.levels.len() as u32) as usize];
+        let window = level.windows[item.from / level.step].iter();
+        let places = window.map(move |&id| all[id as usize]);
         places
             .filter(move |(_, other)| item.meets(other, period))
             .map(|(place, _)| place)

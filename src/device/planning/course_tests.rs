@@ -126,23 +126,30 @@ fn fewer_requests_are_noted_where_no_plan_may_be_needed() {
     }
 }
 
+/// A plan for a period in which `before` pages moved without it is followed. Where its block lies.
+fn follow(state: &mut State, before: u64, change: impl FnOnce(&mut Followed)) -> Site {
+    let table = Timetable::new(&period(4, 64 * MIB, 0), &[], 1).expect("comes and goes");
+    let site = Site {
+        segment: SegmentId(7),
+        addr: 0,
+        size: 64 * MIB,
+    };
+    state.follow(table, site, before);
+    let Course::Following(followed) = &mut state.planning.course else {
+        panic!("a plan is followed");
+    };
+    change(followed);
+    site
+}
+
 #[test]
 fn a_plan_that_never_comes_to_rest_gets_a_range_of_its_own() {
     for (restless, own, given_up) in [(63, false, false), (64, true, false), (64, false, true)] {
         let mut state = state();
         state.paging.virtual_memory = true;
-        let table = Timetable::new(&period(4, 64 * MIB, 0), &[], 1).expect("comes and goes");
-        let site = Site {
-            segment: SegmentId(7),
-            addr: 0,
-            size: 64 * MIB,
-        };
-        state.follow(table, site, 10);
+        let site = follow(&mut state, 10, |followed| followed.restless = restless);
         if own {
             state.take_range(site.segment);
-        }
-        if let Course::Following(followed) = &mut state.planning.course {
-            followed.restless = restless;
         }
         let mut request = state.request(64 * MIB, 0, StreamKey(0), PoolId::DEFAULT);
         request.virtual_memory = true;
@@ -160,17 +167,10 @@ fn a_longer_period_is_looked_for_after_one_whose_plan_never_settled() {
         let mut state = state();
         state.settings = Settings::parse("expandable_segments:True").expect("valid");
         state.paging.virtual_memory = true;
-        let table = Timetable::new(&period(4, 64 * MIB, 0), &[], 1).expect("comes and goes");
-        let site = Site {
-            segment: SegmentId(7),
-            addr: 0,
-            size: 64 * MIB,
-        };
-        state.follow(table, site, 0);
-        if let Course::Following(followed) = &mut state.planning.course {
+        follow(&mut state, 0, |followed| {
             followed.unsettled = SETTLING;
             followed.spared = spared + 1;
-        }
+        });
         let request = |state: &mut State, size: usize| {
             let mut request = state.request(size, 0, StreamKey(0), PoolId::DEFAULT);
             request.virtual_memory = true;
