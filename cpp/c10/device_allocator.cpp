@@ -133,9 +133,13 @@ void DeviceAllocator::emptyCache(c10::MempoolId_t mempool_id) {
     DeviceStats stats;
     check(core_.core().device_stats(device, stats).status);
     // A device never used is not touched: waiting for it would create its context. One without
-    // reserved memory may hold physical memory still, which the driver would not take back.
+    // reserved memory may hold physical memory still, which the driver would not take back; also
+    // after the statistics were reset.
     const auto& reserved = stats.reserved_bytes.aggregate;
-    if (reserved.current == 0 && reserved.allocated == 0) continue;
+    const std::uint64_t bit = std::uint64_t{1} << (device % 64);
+    const bool was_used = (used_devices_.load() & bit) != 0;
+    if (reserved.current == 0 && reserved.allocated == 0 && !was_used) continue;
+    used_devices_.fetch_or(bit);
     const Outcome outcome =
         everything ? core_.core().empty_cache(device, 0) : core_.core().empty_pool(device, pool, 0);
     check(outcome.status);

@@ -8,6 +8,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -89,6 +90,8 @@ class DeviceAllocator : public c10::DeviceAllocator {
   Hooks& hooks_;
   DriverTable table_;
   npualloc::Allocator core_;
+  /// A bit for each device that held memory when the cache was emptied.
+  std::atomic<std::uint64_t> used_devices_{0};
 };
 
 }  // namespace npualloc::c10_backend

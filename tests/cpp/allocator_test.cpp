@@ -35,49 +35,6 @@ TEST_F(AllocatorTest, ServesSmallRequestsFromOneSegmentOfTwoMiB) {
   allocator.deallocate(second);
 }
 
-TEST(DriverTableTest, MustHaveWhatEveryDeviceHas) {
-  FakeDevice device;
-  npualloc::DriverTable table = device.table();
-  table.synchronize_device = nullptr;
-  try {
-    const Allocator allocator(table);
-    FAIL() << "accepted";
-  } catch (const npualloc::InvalidArgument& error) {
-    EXPECT_STREQ(error.what(), "the driver table has no synchronize_device");
-  }
-  table = device.table();
-  table.event_record = nullptr;
-  EXPECT_THROW(Allocator{table}, npualloc::InvalidArgument);
-}
-
-TEST(DriverTableTest, HasAllOfVirtualMemoryOrNone) {
-  FakeDevice device;
-  npualloc::DriverTable table = device.table();
-  table.reserve_address = [](void*, std::int32_t, std::size_t, std::uintptr_t*) { return 0; };
-  table.release_address = [](void*, std::int32_t, std::uintptr_t) { return 0; };
-  try {
-    const Allocator allocator(table);
-    FAIL() << "accepted";
-  } catch (const npualloc::InvalidArgument& error) {
-    EXPECT_STREQ(error.what(),
-                 "the driver table has some functions of virtual memory, but no malloc_physical");
-  }
-}
-
-TEST(DriverTableTest, TakesAnAddressOfZeroForAFullDevice) {
-  FakeDevice device;
-  npualloc::DriverTable table = device.table();
-  table.malloc = [](void*, std::int32_t, std::size_t, std::int32_t, std::uintptr_t* addr) {
-    *addr = 0;
-    return 0;
-  };
-  Allocator allocator(table);
-  allocator.init(1);
-  EXPECT_THROW(allocator.allocate(0, 1000), npualloc::OutOfMemory);
-  EXPECT_EQ(allocator.stats(0).allocation.aggregate.current, 0);
-  EXPECT_EQ(allocator.stats(0).reserved_bytes.aggregate.current, 0);
-}
-
 TEST_F(AllocatorTest, WorksAtAnyAddress) {
   device.next = 0x100000000000 + 256 + 16;
   std::vector<void*> held;
@@ -175,6 +132,16 @@ TEST_F(AllocatorTest, CountsWhatHappens) {
   EXPECT_EQ(stats.reserved_bytes.aggregate.current, static_cast<int64_t>(22 * kMiB));
 }
 
+TEST_F(AllocatorTest, ResetsTheCountersOfOneDevice) {
+  for (const int of : {0, 1}) allocator.deallocate(allocator.allocate(of, 1000));
+  allocator.reset_peak_stats(1);
+  allocator.reset_accumulated_stats(1);
+  EXPECT_EQ(allocator.stats(1).allocated_bytes.aggregate.peak, 0);
+  EXPECT_EQ(allocator.stats(1).allocation.aggregate.freed, 0);
+  EXPECT_EQ(allocator.stats(0).allocated_bytes.aggregate.peak, 1024);
+  EXPECT_EQ(allocator.stats(0).allocation.aggregate.freed, 1);
+}
+
 TEST_F(AllocatorTest, HoldsABlockUntilOtherStreamsAreDone) {
   void* ptr = allocator.allocate(0, 1000);
   allocator.record_stream(ptr, {42, 0, 0});
@@ -253,6 +220,7 @@ TEST_F(AllocatorTest, RefusesForeignPointers) {
   EXPECT_THROW(allocator.deallocate(static_cast<char*>(ptr) + 512), npualloc::InvalidPointer);
   EXPECT_THROW(allocator.describe(&local), npualloc::InvalidPointer);
   EXPECT_THROW(allocator.record_stream(&local, {1, 0, 0}), npualloc::InvalidPointer);
+  EXPECT_THROW(allocator.erase_stream(&local, {1, 0, 0}), npualloc::InvalidPointer);
   allocator.deallocate(ptr);
   EXPECT_THROW(allocator.deallocate(ptr), npualloc::InvalidPointer) << "freed twice";
 }
@@ -262,6 +230,7 @@ TEST_F(AllocatorTest, RefusesUnknownDevices) {
   EXPECT_THROW(allocator.allocate(-1, 1000), npualloc::InvalidDevice);
   EXPECT_THROW(allocator.stats(2), npualloc::InvalidDevice);
   EXPECT_THROW(allocator.empty_cache(2), npualloc::InvalidDevice);
+  EXPECT_THROW(allocator.cache_info(2), npualloc::InvalidDevice);
   allocator.init(3);
   EXPECT_EQ(allocator.device_count(), 3);
   EXPECT_NO_THROW(allocator.stats(2));
@@ -279,12 +248,22 @@ TEST_F(AllocatorTest, IgnoresNothing) {
 }
 
 TEST_F(AllocatorTest, LimitsReservedMemory) {
-  EXPECT_DOUBLE_EQ(allocator.memory_fraction(0), 1.0);
-  allocator.set_memory_fraction(0, 0.5);
-  EXPECT_DOUBLE_EQ(allocator.memory_fraction(0), 0.5);
-  EXPECT_THROW(allocator.allocate(0, 40 * kMiB), npualloc::OutOfMemory);
-  EXPECT_NO_THROW(allocator.allocate(0, 30 * kMiB));
-  EXPECT_NO_THROW(allocator.allocate(1, 30 * kMiB)) << "the other device has no limit";
+  EXPECT_DOUBLE_EQ(allocator.memory_fraction(1), 1.0);
+  allocator.set_memory_fraction(1, 0.5);
+  EXPECT_DOUBLE_EQ(allocator.memory_fraction(1), 0.5);
+  EXPECT_THROW(allocator.allocate(1, 40 * kMiB), npualloc::OutOfMemory);
+  EXPECT_NO_THROW(allocator.allocate(1, 20 * kMiB));
+  EXPECT_NO_THROW(allocator.allocate(0, 40 * kMiB)) << "the other device has no limit";
+}
+
+TEST_F(AllocatorTest, SaysWhenARequestIsRefusedByPolicy) {
+  allocator.apply_settings("throw_on_npumalloc_oom:True,per_process_memory_fraction:0.5");
+  try {
+    allocator.allocate(0, 40 * kMiB);
+    FAIL() << "more than half of 64 MiB";
+  } catch (const npualloc::OutOfMemory& error) {
+    EXPECT_EQ(error.status(), npualloc::Status::Rejected) << error.what();
+  }
 }
 
 TEST_F(AllocatorTest, RefusesWrongFractions) {
@@ -314,6 +293,7 @@ TEST_F(AllocatorTest, TellsTheSegmentOfABlock) {
   std::size_t bytes = 0;
   EXPECT_EQ(allocator.base_allocation(second, &bytes), first);
   EXPECT_EQ(bytes, 2 * kMiB);
+  EXPECT_EQ(allocator.base_allocation(second, nullptr), first);
 }
 
 TEST(AllocatorConfigTest, RefusesABadConfig) {

@@ -3,6 +3,7 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -23,7 +24,7 @@ constexpr auto kLarge = static_cast<std::size_t>(StatType::LARGE_POOL);
 class TestHooks : public npualloc::c10_backend::Hooks {
  public:
   c10::DeviceIndex current_device() override { return device; }
-  std::uintptr_t current_stream(c10::DeviceIndex) override { return stream; }
+  std::uintptr_t current_stream(c10::DeviceIndex of) override { return streams[of]; }
   std::optional<std::uintptr_t> number(const c10::Stream& of) override {
     return static_cast<std::uintptr_t>(of.id());
   }
@@ -37,7 +38,7 @@ class TestHooks : public npualloc::c10_backend::Hooks {
     std::size_t count;
   };
   c10::DeviceIndex device = 0;
-  std::uintptr_t stream = 0;
+  std::map<c10::DeviceIndex, std::uintptr_t> streams;
   std::vector<Copy> copies;
 };
 
@@ -73,6 +74,13 @@ TEST_F(C10Test, MakesDataPointersOfTheCurrentDevice) {
   EXPECT_EQ(ptr.get(), ptr.get_context());
   EXPECT_EQ(ptr.device(), c10::Device(c10::DeviceType::PrivateUse1, 1));
   EXPECT_EQ(ptr.get_deleter(), allocator.raw_deleter());
+}
+
+TEST_F(C10Test, ServesTheCurrentStreamOfTheDevice) {
+  hooks.device = 1;
+  hooks.streams = {{0, 8}, {1, 9}};
+  const c10::DataPtr ptr = allocator.allocate(1000);
+  EXPECT_EQ(allocator.core().describe(ptr.get()).stream, 9u);
 }
 
 TEST_F(C10Test, IsTheDeviceAllocatorOfItsType) {
@@ -149,7 +157,7 @@ TEST_F(C10Test, HoldsMemoryForRecordedStreams) {
 }
 
 TEST_F(C10Test, NeedsNoEventForAUseOnTheOwnStream) {
-  hooks.stream = 9;
+  hooks.streams[0] = 9;
   void* first = nullptr;
   {
     const c10::DataPtr ptr = allocator.allocate(1000);
@@ -167,7 +175,8 @@ TEST_F(C10Test, NeedsNoEventForAUseOnTheOwnStream) {
     const c10::DataPtr ptr = allocator.allocate(1000);
     allocator.recordStream(ptr, stream_of(9, c10::DeviceType::PrivateUse1, 1));
   }
-  EXPECT_EQ(device.recorded.size(), 2u) << "the stream of that number, but of another device";
+  ASSERT_EQ(device.recorded.size(), 2u) << "the stream of that number, but of another device";
+  EXPECT_EQ(device.recorded[1].device, 1);
 }
 
 TEST_F(C10Test, IgnoresMemoryOfOthersInRecordStream) {
@@ -197,8 +206,9 @@ TEST_F(C10Test, ThrowsTorchsOutOfMemoryError) {
 
 TEST_F(C10Test, ThrowsErrorsOfTheDriver) {
   device.malloc_code = 507899;
-  EXPECT_NE(text_of<c10::Error>([&] { allocator.allocate(1000); }).find("507899"),
-            std::string::npos);
+  const std::string text = text_of<c10::Error>([&] { allocator.allocate(1000); });
+  EXPECT_EQ(text.rfind("NPU function error: ", 0), 0u) << text;
+  EXPECT_NE(text.find("507899"), std::string::npos) << text;
 }
 
 TEST_F(C10Test, RefusesDevicesWithoutInit) {
@@ -208,31 +218,54 @@ TEST_F(C10Test, RefusesDevicesWithoutInit) {
 }
 
 TEST_F(C10Test, EmptiesTheCacheOfDevicesInUse) {
+  hooks.device = 1;
   allocator.allocate(1000);
   EXPECT_EQ(device.used, 2 * kMiB);
   allocator.emptyCache();
   EXPECT_EQ(device.used, 0u);
-  EXPECT_EQ(device.synchronizations, 1) << "device 1 was never used";
+  EXPECT_EQ(device.synchronizations, 1) << "device 0 was never used";
+}
+
+using ReservedByPools = std::map<c10::MempoolId_t, std::int64_t>;
+
+// Nothing where this torch does not tell.
+template <typename Stats>
+std::optional<ReservedByPools> reserved_by_pools(const Stats& stats) {
+  if constexpr (requires { stats.reserved_bytes_by_private_pools; }) {
+    ReservedByPools reserved;
+    for (const auto& [pool, bytes] : stats.reserved_bytes_by_private_pools) {
+      reserved[pool] = bytes[kAll].current;
+    }
+    return reserved;
+  } else {
+    return std::nullopt;
+  }
 }
 
 TEST_F(C10Test, EmptiesOnePoolOnly) {
   const npualloc::ffi::Allocator& core = allocator.core().core();
-  const npualloc::ffi::MempoolId pool{1, 0};
-  EXPECT_EQ(core.create_or_incref_pool(0, pool, false).status, npualloc::ffi::Status::Ok);
   allocator.allocate(1000);
-  const auto made = core.allocate_in(0, 1000, 0, pool, 0);
-  EXPECT_TRUE(core.deallocate(made.addr));
-  EXPECT_EQ(device.used, 4 * kMiB);
-  allocator.emptyCache({1, 0});
-  EXPECT_EQ(device.used, 4 * kMiB) << "the pool is in use";
-  EXPECT_EQ(core.release_pool(0, pool).status, npualloc::ffi::Status::Ok);
-  allocator.emptyCache({1, 0});
-  EXPECT_EQ(device.used, 2 * kMiB) << "the default pool keeps its memory";
+  for (const auto& id : {c10::MempoolId_t{1, 0}, c10::MempoolId_t{0, 5}}) {
+    const npualloc::ffi::MempoolId pool{id.first, id.second};
+    EXPECT_EQ(core.create_or_incref_pool(0, pool, false).status, npualloc::ffi::Status::Ok);
+    const auto made = core.allocate_in(0, 1000, 0, pool, 0);
+    EXPECT_TRUE(core.deallocate(made.addr));
+    EXPECT_EQ(device.used, 4 * kMiB);
+    const ReservedByPools one = {{id, static_cast<std::int64_t>(2 * kMiB)}};
+    EXPECT_EQ(reserved_by_pools(allocator.getDeviceStats(0)).value_or(one), one);
+    allocator.emptyCache(id);
+    EXPECT_EQ(device.used, 4 * kMiB) << "the pool is in use";
+    EXPECT_EQ(core.release_pool(0, pool).status, npualloc::ffi::Status::Ok);
+    allocator.emptyCache(id);
+    EXPECT_EQ(device.used, 2 * kMiB) << "the default pool keeps its memory";
+  }
 }
 
 TEST_F(C10Test, TellsTheDevicesMemory) {
   const c10::DataPtr ptr = allocator.allocate(1000);
+  device.used_by_others[1] = 10 * kMiB;
   EXPECT_EQ(allocator.getMemoryInfo(0), std::make_pair(62 * kMiB, 64 * kMiB));
+  EXPECT_EQ(allocator.getMemoryInfo(1), std::make_pair(52 * kMiB, 64 * kMiB));
   EXPECT_THROW(allocator.getMemoryInfo(2), c10::Error);
 }
 
@@ -284,6 +317,17 @@ TEST_F(C10Test, TellsTorchsProfiler) {
   EXPECT_EQ(reports->refused, refused);
 }
 
+TEST_F(C10Test, TellsTorchsProfilerOfRequestsRefusedByPolicy) {
+  allocator.core().apply_settings("throw_on_npumalloc_oom:True,per_process_memory_fraction:0.5");
+  const auto reports = std::make_shared<Reports>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, reports);
+  EXPECT_THROW(allocator.allocate(40 * kMiB), c10::OutOfMemoryError);
+  const c10::Device first(c10::DeviceType::PrivateUse1, 0);
+  const std::vector<Reports::Report> refused = {
+      {nullptr, static_cast<std::int64_t>(40 * kMiB), 0, 0, first}};
+  EXPECT_EQ(reports->refused, refused);
+}
+
 TEST_F(C10Test, ClonesThroughTheHooks) {
   const c10::DataPtr ptr = allocator.allocate(1000);
   const c10::DataPtr clone = allocator.clone(ptr.get(), 1000);
@@ -297,6 +341,18 @@ TEST_F(C10Test, ExistsOnce) {
   EXPECT_NE(
       text_of<c10::Error>([&] { DeviceAllocator(hooks, device.table()); }).find("exists already"),
       std::string::npos);
+}
+
+TEST(C10LifeTest, CanBeMadeAgainWhenItIsGone) {
+  FakeDevice device;
+  TestHooks hooks;
+  for (int round = 0; round < 2; ++round) {
+    DeviceAllocator allocator(hooks, device.table());
+    EXPECT_FALSE(allocator.initialized());
+    allocator.init(1);
+    EXPECT_NE(allocator.allocate(1000).get(), nullptr);
+    EXPECT_TRUE(allocator.initialized());
+  }
 }
 
 TEST(C10ConfigTest, RefusesWithTheStockClasses) {

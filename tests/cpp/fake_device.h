@@ -26,8 +26,8 @@ class FakeDevice {
     table.free = [](void* user, std::int32_t, std::uintptr_t addr) {
       return self(user).free(addr);
     };
-    table.memory_info = [](void* user, std::int32_t, std::size_t* free, std::size_t* total) {
-      *free = self(user).capacity - self(user).used;
+    table.memory_info = [](void* user, std::int32_t device, std::size_t* free, std::size_t* total) {
+      *free = self(user).capacity - self(user).used - self(user).used_by_others[device];
       *total = self(user).capacity;
       return 0;
     };
@@ -66,6 +66,8 @@ class FakeDevice {
 
   std::size_t capacity;
   std::size_t used = 0;
+  // By other processes; on each device.
+  std::map<std::int32_t, std::size_t> used_by_others;
   int mallocs = 0;
   int frees = 0;
   int synchronizations = 0;

@@ -8,7 +8,10 @@
 #include <chrono>
 #include <cstdlib>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "../../cpp/torch_npu/python/frames.h"
 #include "../../cpp/torch_npu/python/stack.h"
 
 namespace {
@@ -17,6 +20,23 @@ thread_local bool held = false;
 std::atomic<bool> finalizing{false};
 std::atomic<bool> finalizing_soon{false};
 int thread_state = 0;
+
+// What Python code runs: each function's name is that of its file, too.
+struct Frame {
+  Frame* caller;
+  const char* name;
+  int line;
+};
+Frame* innermost = nullptr;
+// Taken, and not given back.
+int references = 0;
+void* error = nullptr;
+
+template <typename Object>
+Object* taken(Object* object) {
+  if (object != nullptr) ++references;
+  return object;
+}
 
 }  // namespace
 
@@ -44,17 +64,17 @@ void* PyEval_SaveThread() {
   return &thread_state;
 }
 void PyEval_RestoreThread(void*) { take(); }
-void* PyEval_GetFrame() { return nullptr; }
-void* PyFrame_GetBack(void*) { return nullptr; }
-void* PyFrame_GetCode(void*) { return nullptr; }
-int PyFrame_GetLineNumber(void*) { return 0; }
-void* PyObject_GetAttrString(void*, const char*) { return nullptr; }
-const char* PyUnicode_AsUTF8(void*) { return nullptr; }
-void Py_IncRef(void*) {}
-void Py_DecRef(void*) {}
-void PyErr_Fetch(void**, void**, void**) {}
-void PyErr_Restore(void*, void*, void*) {}
-void PyErr_Clear() {}
+void* PyEval_GetFrame() { return innermost; }
+void* PyFrame_GetBack(void* frame) { return taken(static_cast<Frame*>(frame)->caller); }
+void* PyFrame_GetCode(void* frame) { return taken(frame); }
+int PyFrame_GetLineNumber(void* frame) { return static_cast<Frame*>(frame)->line; }
+void* PyObject_GetAttrString(void* code, const char*) { return taken(code); }
+const char* PyUnicode_AsUTF8(void* text) { return static_cast<Frame*>(text)->name; }
+void Py_IncRef(void*) { ++references; }
+void Py_DecRef(void*) { --references; }
+void PyErr_Fetch(void** type, void**, void**) { *type = std::exchange(error, nullptr); }
+void PyErr_Restore(void* type, void*, void*) { error = type; }
+void PyErr_Clear() { error = nullptr; }
 int Py_IsFinalizing() { return finalizing.load() ? 1 : 0; }
 
 }  // extern "C"
@@ -77,6 +97,53 @@ TEST(Released, GivesTheLockBackAndTakesItAgain) {
     EXPECT_FALSE(held);
   }
   EXPECT_FALSE(held);
+}
+
+TEST(Released, KeepsTheLockWhileTheInterpreterShutsDown) {
+  held = true;
+  finalizing.store(true);
+  {
+    const Released released;
+    EXPECT_TRUE(held);
+    finalizing.store(false);
+  }
+  EXPECT_TRUE(held);
+}
+
+TEST(Stack, NamesTheInnermostFrames) {
+  using npualloc::torch_npu_plugin::python::stack;
+  Frame outer{nullptr, "outer", 3};
+  Frame middle{&outer, "middle", 2};
+  Frame inner{&middle, "inner", 1};
+  innermost = &inner;
+  const std::string two = "inner:1 in inner\nmiddle:2 in middle\n";
+  EXPECT_EQ(stack(2), two);
+  EXPECT_EQ(stack(3), two + "outer:3 in outer\n");
+  EXPECT_EQ(stack(4), stack(3));
+  EXPECT_EQ(references, 0);
+  innermost = nullptr;
+  EXPECT_EQ(stack(2), "");
+}
+
+TEST(Stack, LeavesAnExceptionUnderWayAlone) {
+  Frame nameless{nullptr, nullptr, 1};
+  innermost = &nameless;
+  error = &nameless;
+  EXPECT_EQ(npualloc::torch_npu_plugin::python::stack(1), "?:1 in ?\n");
+  EXPECT_EQ(error, &nameless);
+  EXPECT_EQ(references, 0);
+}
+
+TEST(Frames, LeaveAnExceptionUnderWayAlone) {
+  namespace python_frames = npualloc::torch_npu_plugin::python_frames;
+  Frame nameless{nullptr, nullptr, 1};
+  innermost = &nameless;
+  error = &nameless;
+  std::vector<python_frames::Frame> frames;
+  python_frames::gather(frames);
+  EXPECT_EQ(python_frames::text(frames), "? ?:1");
+  EXPECT_EQ(std::exchange(error, nullptr), &nameless);
+  EXPECT_EQ(std::exchange(references, 0), 1) << "the code object is kept";
 }
 
 // Ends the process while another thread does something; with status 0 where that thread does no

@@ -113,6 +113,13 @@ PROBE_EXPORT int probe_base_allocation(uint64_t addr, uint64_t* base, size_t* by
   });
 }
 
+// The size is not asked for.
+PROBE_EXPORT int probe_base_address(uint64_t addr, uint64_t* base) {
+  return guarded([&] {
+    *base = reinterpret_cast<uint64_t>(allocator().getBaseAllocation(pointer(addr), nullptr));
+  });
+}
+
 // On a thread that runs no Python, whatever the caller holds meanwhile.
 PROBE_EXPORT int probe_allocate_elsewhere(int device, size_t bytes) {
   return guarded([&] {

@@ -18,6 +18,11 @@ c10::DeviceIndex index(int device) { return static_cast<c10::DeviceIndex>(device
 std::atomic<int> own_allocs{0};
 std::atomic<int> own_frees{0};
 
+// Of allocators of pools: how many were made, and which of them are gone.
+std::atomic<int> pools_own{0};
+std::mutex pools_own_mutex;
+std::vector<int> pools_own_gone;
+
 }  // namespace
 
 PROBE_EXPORT int probe_pool_create(int device, uint64_t first, uint64_t second) {
@@ -26,8 +31,28 @@ PROBE_EXPORT int probe_pool_create(int device, uint64_t first, uint64_t second) 
 // Its memory comes from the allocator in place itself: what it has outside of the pool.
 PROBE_EXPORT int probe_pool_create_own(int device, uint64_t first, uint64_t second) {
   return guarded([&] {
-    const std::shared_ptr<stock::NPUAllocator> same(&allocator(), [](stock::NPUAllocator*) {});
+    const std::shared_ptr<stock::NPUAllocator> same(
+        &allocator(), [number = ++pools_own](stock::NPUAllocator*) {
+          const std::lock_guard<std::mutex> lock(pools_own_mutex);
+          pools_own_gone.push_back(number);
+        });
     allocator().createOrIncrefPool(index(device), {first, second}, same);
+  });
+}
+// As there; when it goes it has the cache emptied.
+PROBE_EXPORT int probe_pool_create_busy(int device, uint64_t first, uint64_t second) {
+  return guarded([&] {
+    const std::shared_ptr<stock::NPUAllocator> same(
+        &allocator(), [](stock::NPUAllocator*) { allocator().emptyCache(true); });
+    allocator().createOrIncrefPool(index(device), {first, second}, same);
+  });
+}
+// Of the allocators that `pool_create_own` made, numbered from 1: how many are gone, and the last.
+PROBE_EXPORT int probe_pool_own_gone(int* count, int* last) {
+  return guarded([&] {
+    const std::lock_guard<std::mutex> lock(pools_own_mutex);
+    *count = static_cast<int>(pools_own_gone.size());
+    *last = pools_own_gone.empty() ? 0 : pools_own_gone.back();
   });
 }
 // Requests of one stream, or of all with 0, go to the pool.

@@ -16,21 +16,37 @@ std::weak_ptr<void> last_closed;
 std::mutex calls_mutex;
 std::string calls;
 int result_of_calls = 0;
+// With a number only the call after so many.
+std::optional<int> result_after;
 
 // The handle that is active at an address: each can be exported once.
 std::map<void*, aclrtDrvMemHandle> active;
 constexpr HcclResult kAlreadyActive = static_cast<HcclResult>(5);
 
-HcclResult note_locked(const char* name, void* addr, size_t bytes) {
+// With the alignment or offset, the flags, and whether a page's handle is that of the memory at its
+// address.
+HcclResult note_locked(const char* name, void* addr, size_t bytes, size_t offset = 0,
+                       uint64_t flags = 0, bool fits = true) {
+  if (result_of_calls != 0 && (!result_after || (*result_after)-- == 0)) {
+    return static_cast<HcclResult>(result_of_calls);
+  }
   std::ostringstream line;
-  line << name << ' ' << reinterpret_cast<std::uintptr_t>(addr) << ' ' << bytes << '\n';
+  line << name << ' ' << reinterpret_cast<std::uintptr_t>(addr) << ' ' << bytes << ' ' << offset
+       << ' ' << flags << ' ' << fits << '\n';
   calls += line.str();
-  return static_cast<HcclResult>(result_of_calls);
+  return HCCL_SUCCESS;
 }
 
-HcclResult note(const char* name, void* addr, size_t bytes) {
+HcclResult note(const char* name, void* addr, size_t bytes, size_t offset = 0, uint64_t flags = 0) {
   const std::lock_guard<std::mutex> lock(calls_mutex);
-  return note_locked(name, addr, bytes);
+  return note_locked(name, addr, bytes, offset, flags);
+}
+
+bool is_handle_of(void* addr, aclrtDrvMemHandle handle) {
+  aclrtDrvMemHandle found = nullptr;
+  if (aclrtMemRetainAllocationHandle(addr, &found) != ACL_ERROR_NONE) return false;
+  aclrtFreePhysical(found);
+  return found == handle;
 }
 
 }  // namespace
@@ -82,21 +98,23 @@ PROBE_EXPORT int probe_update_to_safe(int64_t block) {
   return guarded([&] { allocator().updateBlockToSafe(blocks().at(block)); });
 }
 
-// HCCL's functions for zero-copy memory, found by name; they note what they are called with.
-PROBE_EXPORT HcclResult HcclCommSetMemoryRange(HcclComm, void* addr, size_t size, size_t,
-                                               uint64_t) {
-  return note("range", addr, size);
+// HCCL's functions for zero-copy memory, found by name; they note what they are called with,
+// unless they refuse.
+PROBE_EXPORT HcclResult HcclCommSetMemoryRange(HcclComm, void* addr, size_t size, size_t alignment,
+                                               uint64_t flags) {
+  return note("range", addr, size, alignment, flags);
 }
 PROBE_EXPORT HcclResult HcclCommUnsetMemoryRange(HcclComm, void* addr) {
   return note("no_range", addr, 0);
 }
-PROBE_EXPORT HcclResult HcclCommActivateCommMemory(HcclComm, void* addr, size_t size, size_t,
-                                                   aclrtDrvMemHandle handle, uint64_t) {
+PROBE_EXPORT HcclResult HcclCommActivateCommMemory(HcclComm, void* addr, size_t size, size_t offset,
+                                                   aclrtDrvMemHandle handle, uint64_t flags) {
   const std::lock_guard<std::mutex> lock(calls_mutex);
   for (const auto& [where, other] : active) {
     if (other == handle) return kAlreadyActive;
   }
-  const HcclResult result = note_locked("page", addr, size);
+  const HcclResult result =
+      note_locked("page", addr, size, offset, flags, is_handle_of(addr, handle));
   if (result == HCCL_SUCCESS) active[addr] = handle;
   return result;
 }
@@ -105,7 +123,16 @@ PROBE_EXPORT HcclResult HcclCommDeactivateCommMemory(HcclComm, void* addr) {
   active.erase(addr);
   return note_locked("no_page", addr, 0);
 }
-PROBE_EXPORT void probe_hccl_result(int result) { result_of_calls = result; }
+PROBE_EXPORT void probe_hccl_result(int result) {
+  const std::lock_guard<std::mutex> lock(calls_mutex);
+  result_of_calls = result;
+  result_after.reset();
+}
+PROBE_EXPORT void probe_hccl_result_after(int result, int calls) {
+  const std::lock_guard<std::mutex> lock(calls_mutex);
+  result_of_calls = result;
+  result_after = calls;
+}
 PROBE_EXPORT int probe_hccl_calls(char* text, size_t size) {
   const std::lock_guard<std::mutex> lock(calls_mutex);
   snprintf(text, size, "%s", calls.c_str());

@@ -69,6 +69,14 @@ PROBE_EXPORT int probe_observe_rejection() {
         });
   });
 }
+PROBE_EXPORT int probe_observe_rejection_failing() {
+  return guarded([] {
+    allocator().attachOomRejectionObserver([](int64_t, size_t, size_t, size_t) {
+      log("failing");
+      throw std::runtime_error("the observer's own failure");
+    });
+  });
+}
 PROBE_EXPORT int probe_track() {
   return guarded([] {
     allocator().attachAllocatorTraceTracker([](const stock::TraceEntry& entry) {

@@ -30,6 +30,11 @@ def test_blocks_are_marked_until_written(run_both):
     assert subject.value == stock.value
 
 
+def test_all_blocks_that_bad_memory_reaches_into_are_marked(run_both):
+    stock, subject = run_both("damage:across_blocks", provokes=BAD)
+    assert subject.value == stock.value == {"found": 1, "neighbours": True, "safe": [0, 0, 1]}
+
+
 def test_aligned_blocks_are_marked_too(run, subject):
     if subject == "stock":
         pytest.skip("the stock allocator finds no block where the data begin")

@@ -50,6 +50,12 @@ def test_a_thread_stays_in_its_own_context(run):
     assert run("devices:context_stays", env=SLOW | VIRTUAL).value == [True]
 
 
+def test_a_thread_stays_in_its_own_context_where_it_empties_the_cache(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator leaves it")
+    assert run("devices:context_stays_where_the_cache_is_emptied").value == [True, 0]
+
+
 def test_a_fraction_holds_for_its_device(run_both):
     stock, subject = run_both("devices:limited")
     value = subject.value

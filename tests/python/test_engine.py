@@ -3,7 +3,7 @@
 import pytest
 
 from compare import of_any_engine
-from environments import BACKED, SLOW, VIRTUAL
+from environments import BACKED, SLOW, SMALL, VIRTUAL
 from sizes import MIB
 
 #: As users have it: the tests' own default is fixed segments, as stock's.
@@ -178,3 +178,12 @@ def test_what_sleeps_holds_no_memory_and_wakes_at_its_place(run, request):
     assert value["pool slept"] == value["pool woken"] == 48 * MIB
     assert value["outside"] == [7] and value["inside"] == [9] and value["still served"]
     assert "Could not find pool of id (77, 78)" in value["unknown"]
+
+
+def test_what_fails_on_the_way_to_sleep_or_back_is_told(run, request):
+    plugin = request.config.getoption("--plugin")
+    value = run("engine:sleep_disturbed", plugin=plugin, env=PROBE | SMALL).value
+    kept, lacked = value["told"]
+    assert "aclrtUnmapMem, error code is 507899" in kept
+    assert "aclrtMallocPhysical, error code is 207001" in lacked
+    assert value["used"] == value["held"]

@@ -92,7 +92,7 @@ def test_a_fraction_limits_the_process(run_both):
 def test_bad_fractions_are_refused_and_change_nothing(run_both):
     stock, subject = run_both("limits:bad_fractions")
     assert subject.value["fraction"] == 0.5
-    assert len(subject.value["errors"]) == 9
+    assert len(subject.value["errors"]) == 10
     for name, error in subject.value["errors"].items():
         assert error is not None, name
     for name in ("allocator above", "allocator below", "allocator nan"):
@@ -152,6 +152,13 @@ def test_a_failure_names_the_runtimes_function(processes, subject, call, functio
         assert error["line"].endswith(f"NPU function error: {function}, error code is 507899"), allocator
 
 
+def test_a_function_that_the_runtime_lacks_is_named(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator only warns, and gives no memory out")
+    error = run("limits:failing_call", call="aclrtMalloc", code=207000).value
+    assert error["line"].endswith("aclrtMallocAlign32 failed, error code is 207000")
+
+
 @pytest.mark.parametrize("engine", ["", "expandable_segments:True,"])
 def test_cached_memory_goes_back_before_a_request_is_refused(run_both, engine):
     conf = f"{engine}throw_on_npumalloc_oom:True,per_process_memory_fraction:0.5"
@@ -200,3 +207,10 @@ def test_errors_end_with_a_code(run_both, env):
         for name, kind in kinds.items():
             found = [SUFFIX.fullmatch(line).groups() for line in outcome.value[name]]
             assert found == ([] if env else [("1", "-1", kind)]), name
+
+
+def test_a_refused_call_for_a_pool_ends_with_a_code(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator's error has none")
+    (line,) = run("limits:told_with_codes").value["release"]
+    assert SUFFIX.fullmatch(line).groups() == ("1", "-1", "ERR00001 PTA invalid parameter")

@@ -28,6 +28,23 @@ def test_too_late_is_refused(processes, plugin):
     assert value["stats"]["allocation.all.allocated"] == 2
 
 
+def test_another_allocator_is_not_replaced(processes, plugin):
+    value = processes.run("loading:after_another", "stock", plugin=plugin).value
+    assert "another allocator is in place already" in value["error"]["cause"]
+    assert (value["used"], value["backend"]) == (0, "pluggable")
+
+
+def test_an_allocator_that_was_replaced_is_not_in_use(processes, plugin):
+    assert processes.run("loading:before_another", "npualloc", plugin=plugin).value == [1, 0]
+
+
+@pytest.mark.parametrize("value", ["", "0"])
+def test_a_variable_that_turns_nothing_off_changes_nothing(processes, plugin, value):
+    # It is loaded, or the scenario does not begin.
+    given = processes.run("loading:used", "npualloc", env={"NPUALLOC_DISABLE": value}).value
+    assert given["npu"]["allocation.all.allocated"] == 1
+
+
 def test_a_script_ends_with_the_reason_where_npualloc_is_refused(plugin):
     """As `cargo xtask run` and the demo load it."""
     autoload = pathlib.Path(__file__).parents[2] / "xtask" / "python" / "autoload"

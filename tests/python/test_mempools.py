@@ -78,6 +78,16 @@ def test_a_pool_keeps_its_allocator_while_another_thread_empties_the_cache(run, 
     assert run("own_allocators:made_meanwhile", rounds=100, provokes=OWN).value == []
 
 
+def test_allocators_of_pools_go_with_them(run_both):
+    stock, subject = run_both("own_allocators:gone")
+    # With npualloc not before the cache is emptied, or the number is taken again.
+    assert subject.value[2::2] == stock.value[2::2] == [[1, 1], [2, 2]]
+
+
+def test_a_pools_allocator_may_empty_the_cache_as_it_goes(run):
+    run("own_allocators:busy")
+
+
 def test_changing_too_late_is_refused(run_both):
     stock, subject = run_both("own_allocators:changed_late", provokes=OWN)
     same_error(stock.value["error"], subject.value["error"])

@@ -2,6 +2,8 @@
 
 import pytest
 
+from environments import SLOW
+
 
 @pytest.mark.parametrize("queue", ["1", "2"])
 def test_a_program_that_was_told_goes_on_to_its_end(run_both, queue):
@@ -17,6 +19,29 @@ def test_a_failure_that_a_free_meets_is_told_at_the_next_request(run, subject):
     first, second = run("operators:met_by_a_free", fresh=True).value
     assert "The Inner error is reported as above" in first["line"]
     assert second is None
+
+
+def test_a_failure_that_a_free_meets_is_told_when_the_cache_is_emptied(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator ends the process")
+    first, second = run("operators:met_by_a_free_then_emptied", fresh=True).value
+    assert "The Inner error is reported as above" in first["line"]
+    assert second is None
+
+
+def test_a_failure_that_emptying_meets_unchecked_is_told_at_the_next_request(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator ends the process")
+    emptied, first, second = run("operators:met_by_emptying", fresh=True, env=SLOW).value
+    assert emptied is None
+    assert first is not None and "The Inner error is reported as above" in first["line"]
+    assert second is None
+
+
+def test_a_drivers_failure_that_a_free_meets_is_not_told_later(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator ends the process")
+    assert run("operators:met_by_a_failing_driver", env={"TASK_QUEUE_ENABLE": "0"}).value == [None, None]
 
 
 def test_the_environment_counts_until_the_first_use(run_both):

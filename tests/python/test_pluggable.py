@@ -4,6 +4,8 @@ import pathlib
 
 import pytest
 
+from environments import SLOW
+
 MIB = 1 << 20
 # A request is padded by 32 bytes and rounded to 512.
 BLOCK = 3 * MIB + 512
@@ -54,7 +56,7 @@ def test_the_plugin_is_noticed(pluggable, request):
 
 
 def test_malloc_and_free_are_enough(pluggable):
-    assert pluggable("two_functions") == {"again": True, "consistency": None}
+    assert pluggable("two_functions") == {"again": True, "other": "npu:1", "consistency": None}
 
 
 def test_statistics_and_reset_of_peaks(pluggable):
@@ -68,6 +70,7 @@ def test_statistics_and_reset_of_peaks(pluggable):
     assert value["one"]["allocation.all.freed"] == 1
     assert value["reset"]["allocated_bytes.all.peak"] == BLOCK
     assert value["reset"]["reserved_bytes.all.current"] == 20 * MIB
+    assert value["devices"] == [0, 7 * MIB]
     assert value["empty"] == 0
     assert value["consistency"] is None
 
@@ -87,6 +90,14 @@ def test_other_streams(pluggable):
     assert value["consistency"] is None
 
 
+def test_each_stream_has_its_own_memory(pluggable):
+    assert pluggable("stream_of_a_request") == {"other": False, "same": True}
+
+
+def test_an_erased_use_holds_nothing(pluggable):
+    assert pluggable("erased", env=SLOW) == {"reused": True}
+
+
 def test_memory_of_others_is_not_tracked(pluggable):
     value = pluggable("foreign")
     assert value == {"offset": 1024, "error": None, "consistency": None}
@@ -101,6 +112,17 @@ def test_private_pools(pluggable):
     assert value["kept"] == 40 * MIB
     assert value["released"] == 20 * MIB
     assert value["consistency"] is None
+
+
+def test_a_private_pool_of_one_stream(pluggable):
+    value = pluggable("pool_of_a_stream")
+    assert value == {"both": 40 * MIB, "kept": 20 * MIB, "consistency": None}
+
+
+def test_a_cache_that_cannot_be_emptied(pluggable):
+    value = pluggable("broken_device")
+    assert "507899" in value["error"]["line"]
+    assert value["then"] == 0
 
 
 def test_limits(pluggable):

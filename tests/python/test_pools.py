@@ -3,6 +3,7 @@
 import pytest
 
 from compare import EXACT, figures
+from environments import SLOW
 from sizes import MIB, rounded
 
 VIRTUAL = {"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"}
@@ -25,6 +26,14 @@ def test_a_snapshot_lists_every_block(run):
     assert sorted(in_use) == sorted(map(rounded, (900, 3 * MIB, 40 * MIB)))
     for segment in value["segments"]:
         assert sum(size for size, _ in segment["blocks"]) == segment["total_size"]
+
+
+def test_streams_and_pending_uses_are_told(run_both):
+    stock, subject = run_both("pools:used_by_a_stream", env=SLOW)
+    value = subject.value
+    assert {one["stream"] for one in value["segments"]} == {"side", "default"}
+    assert [3 * MIB + 1, "active_pending_free"] in [block[1:] for block in value["blocks"]]
+    assert value == stock.value
 
 
 def test_a_pool_shares_nothing_and_is_given_back(run):

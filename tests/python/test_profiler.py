@@ -1,5 +1,8 @@
 """Memory records of torch_npu's profiler."""
 
+import pytest
+
+from environments import SLOW
 from sizes import MIB, rounded
 
 
@@ -13,16 +16,16 @@ def test_memory_is_recorded_as_stock_does(run_both):
 
 def test_a_pool_that_goes_back_is_recorded(run_both):
     for outcome in run_both("profiler:restored"):
-        assert outcome.value["counts"] == [0, 0]
+        assert outcome.value["counts"] == [[0, 0], [0, 0]]
         assert not any(outcome.value["others"])
         assert all(outcome.value["totals"].values())
 
 
-def test_a_use_that_emptying_the_cache_ends_is_recorded_once(run_both):
-    env = {"CANN_SIM_KERNEL_NS": "1000000000"}
-    stock, subject = run_both("profiler:given_back", env=env)
+@pytest.mark.parametrize("device", [0, 1])
+def test_a_use_that_emptying_the_cache_ends_is_recorded_once(run_both, device):
+    stock, subject = run_both("profiler:given_back", env=SLOW, device=device)
     assert subject.value == stock.value
-    assert min(active for _, _, active in subject.value) >= 0
+    assert min(active for _, _, active, _ in subject.value) >= 0
 
 
 def test_nothing_is_recorded_unasked(run_both):
@@ -33,3 +36,11 @@ def test_nothing_is_recorded_unasked(run_both):
 def test_nothing_is_recorded_while_the_profiler_warms_up(run_both):
     stock, subject = run_both("profiler:warmed_up")
     assert subject.value == stock.value == [rounded(5 * MIB)]
+
+
+def test_records_name_their_device_thread_and_time(run_both):
+    stock, subject = run_both("profiler:elsewhere", env=SLOW)
+    assert {entry["device"] for entry in subject.value["records"]} == {0, 1}
+    assert subject.value["by the thread"] == [rounded(7 * MIB)]
+    assert subject.value["meanwhile"]
+    assert subject.value == stock.value

@@ -13,9 +13,9 @@ def record(processes, subject, tmp_path):
     if subject == "stock":
         pytest.skip("the stock allocator does not record")
 
-    def record(scenario):
+    def record(scenario, stacks="1"):
         path = tmp_path / "t.gz"
-        env = {"NPUALLOC_TRACE": str(path), "NPUALLOC_TRACE_STACKS": "1"}
+        env = {"NPUALLOC_TRACE": str(path), "NPUALLOC_TRACE_STACKS": stacks}
         ended = processes.leave(f"recordings:{scenario}", subject, env=env)
         assert ended.status == 0, ended.output
         return ended.value, gzip.decompress(path.read_bytes()).decode().splitlines()
@@ -51,3 +51,37 @@ def test_a_pool_that_goes_back_to_a_checkpoint_is_recorded(record):
     assert [step for step in told if step[1] >= 30] == [
         ("a", 30), ("a", 41), ("f", 41), ("a", 50), ("f", 50), ("a", 41),
     ]
+
+
+def test_a_block_that_comes_back_is_recorded_as_it_was(record):
+    _, lines = record("restored_in_place")
+    made = [line.split() for line in lines if line.startswith("a ")]
+    made = [(int(size) - 41 * MIB, stream) for _, _, size, stream, *_ in made if int(size) > 41 * MIB]
+    assert [size for size, _ in made] == [1, 2, 1]
+    # The first stream is that of another block.
+    assert [stream for _, stream in made] == ["1"] * 3
+
+
+def test_memory_that_torch_npu_takes_back_is_recorded(record):
+    _, lines = record("taken_back")
+    steps = [line.split()[0] for line in lines if line[:2] in ("a ", "f ", "e")]
+    assert steps[:4] == ["a", "f", "e", "a"]
+
+
+def test_recordings_begin_and_end_where_the_program_has_them(run, subject, request, tmp_path):
+    if subject == "stock":
+        pytest.skip("the stock allocator does not record")
+    plugin = request.config.getoption("--plugin")
+    early, *said, full = run("recordings:by_hand", plugin=plugin, directory=str(tmp_path)).value
+    assert "set NPUALLOC_TRACE instead" in early
+    assert said == [None] * 5 and "the trace is incomplete" in full
+    for name in ("first.gz", "second.gz"):
+        lines = gzip.decompress((tmp_path / name).read_bytes()).decode().splitlines()
+        assert sizes_of(lines) == [5 * MIB]
+        assert "s *" in lines and any(line.startswith("k ") for line in lines)
+
+
+def test_empty_variables_ask_for_nothing(record, run):
+    _, lines = record("taken_back", stacks="")
+    assert sizes_of(lines) and not any(line.startswith("k ") for line in lines)
+    assert run("recordings:taken_back", env={"NPUALLOC_TRACE": ""}).output == ""

@@ -142,6 +142,12 @@ def test_the_environment_is_read_when_settings_are_first_looked_at(request, proc
     assert other == stock == [1.0, 3 * MIB]
 
 
+def test_the_environments_own_settings_can_be_given_again(run_both):
+    texts = ["max_split_size_mb:32", "max_split_size_mb:200"]
+    stock, subject = run_both("settings:given_in_turn", env={NPU: texts[1]}, texts=texts)
+    assert subject.value == stock.value == [False, True]
+
+
 def test_settings_from_before_the_first_use_hold(run_both):
     stock, subject = run_both("settings:early", text="per_process_memory_fraction:0.25")
     assert subject.value == stock.value == [False, False, 0.25, 3 * MIB]

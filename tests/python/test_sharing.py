@@ -39,14 +39,59 @@ def test_memory_is_open_once_and_closed_with_the_last(run_both, env):
     assert subject.value == stock.value
 
 
+def test_a_key_that_is_not_closed_is_no_error_of_the_free(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator keeps the memory")
+    outcome = run("sharing:withdrawn", env={"CANN_SIM_FAULTS": "aclrtIpcMemClose:nth=1,code=507899"})
+    assert [row[1] for row in outcome.value] == [1, 2]
+    assert "closing shared memory failed: " in outcome.output
+
+
+@BOTH
+def test_texts_of_older_versions_are_understood(run_both, env):
+    stock, subject = run_both("sharing:older", env=env)
+    assert subject.value == [True] * (1 if env else 2)
+    assert subject.value == stock.value
+
+
+@BOTH
+def test_memory_of_another_device_is_opened_and_closed(run_both, env):
+    stock, subject = run_both("sharing:opened_elsewhere", env=env)
+    assert subject.value == {"somewhere": True, "waits": [0, 1]}
+    assert subject.value == stock.value
+
+
+def test_an_opening_that_fails_leaves_nothing(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator keeps what it had opened")
+    value = run("sharing:opened_in_vain", env=VIRTUAL).value
+    assert value["error"]["line"].endswith("aclrtMapMem, error code is 507899")
+    assert value["left"] == [0, 0] and value["somewhere"]
+
+
 @CLOSING
 def test_a_process_outlives_memory_that_can_not_be_closed(run, subject, env, call):
     if subject == "stock":
         pytest.skip("an exception leaves the stock allocator's deleter, which ends the process")
-    env = env | {"CANN_SIM_FAULTS": f"{call}:nth=1,code=507899"}
-    outcome = run("sharing:opened", reopen=False, env=env)
+    faults = f"{call}:nth=1,code=507899"
+    outcome = run("sharing:opened", reopen=False, faults=faults, env=env)
     assert outcome.value["same"] and outcome.value["somewhere"]
     assert "closing another process's memory failed: " in outcome.output and call in outcome.output
+
+
+def test_the_first_failure_of_a_closing_is_told(run, subject):
+    if subject == "stock":
+        pytest.skip("an exception leaves the stock allocator's deleter, which ends the process")
+    faults = "aclrtUnmapMem:nth=1,code=507899;aclrtReleaseMemAddress:nth=1,code=507018"
+    outcome = run("sharing:opened", reopen=False, faults=faults, env=VIRTUAL)
+    assert "NPU function error: aclrtUnmapMem, " in outcome.output
+
+
+def test_memory_that_is_asleep_is_not_shared(run, subject, request):
+    if subject == "stock":
+        pytest.skip("the stock allocator's memory does not sleep")
+    value = run("sharing:asleep", plugin=request.config.getoption("--plugin"), env=VIRTUAL).value
+    assert "asleep" in value["error"]["line"] and value["awake"] > 0
 
 
 @CLOSING
@@ -60,7 +105,7 @@ def test_memory_opened_while_it_is_closed_stays(run, subject, env, call):
 @BOTH
 def test_bad_handles_are_refused_and_change_nothing(run_both, env):
     stock, subject = run_both("sharing:tampered", env=env)
-    assert len(subject.value["rows"]) == 17
+    assert len(subject.value["rows"]) == 18
     for name, row in subject.value["rows"].items():
         assert row["error"] is not None and row["unchanged"], name
         assert row["error"]["types"] == ["c10::Error"], name
@@ -73,7 +118,7 @@ def test_bad_handles_are_refused_and_change_nothing(run_both, env):
                  "pages cut off", "odd page size", "too long"):
         line = subject.value["rows"][name]["error"]["line"]
         assert cut in line or "error code is" in line, (name, line)
-    for name in ("kind", "no pages", "too many pages", "no page size"):
+    for name in ("kind", "no pages", "too many pages", "no page size", "vast page size"):
         assert "illformed" in subject.value["rows"][name]["error"]["line"], name
     # What names memory that is not there is the driver's to refuse, with both.
     for name in ("unknown key", "unknown pages"):
@@ -99,10 +144,32 @@ def test_hccl_knows_the_pages_of_virtual_segments(run_both):
     assert value["known"]["known"] == {"old": True}
     assert value["grown"]["known"] == {"old": True, "new": True}
     assert not value["end"]["any"] and value["end"]["ranges"] == 0
-    for name in ("before", "known", "grown", "end"):
+    for name in ("before", "known", "grown", "end", "asked"):
         assert value[name] == stock.value[name], name
     for one in (value, stock.value):
         assert "Build HCCL server group redundancy." in one["twice"]["line"]
+
+
+def test_hccl_is_told_of_what_is_there(run_both):
+    stock, subject = run_both("sharing:gone_before", env=VIRTUAL)
+    assert subject.value["none"] == [] and subject.value["other"]["known"] == {"kept": True}
+    assert subject.value == stock.value
+
+
+def test_memory_goes_though_hccl_does_not_forget_it(run, subject):
+    if subject == "stock":
+        pytest.skip("HCCL's refusal is an exception there")
+    outcome = run("sharing:forgets_nothing", env=VIRTUAL)
+    assert outcome.value["error"] is None and outcome.value["reserved_bytes.all.current"] == 0
+    assert "HcclCommDeactivateCommMemory failed, error code is 7" in outcome.output
+
+
+def test_an_hccl_without_zero_copy_is_an_error(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator says nothing")
+    value = run("sharing:older_hccl", env=VIRTUAL).value
+    assert "Failed to find function HcclCommSetMemoryRange" in value["error"]["line"]
+    assert value["kept"]
 
 
 def test_memory_moves_while_hccl_knows_it(run_both):
@@ -118,6 +185,16 @@ def test_hccls_refusals_are_errors_and_change_nothing(run, subject):
     for name in ("error", "growth"):
         assert "error code is 7" in without_place(value[name]["line"]), name
     assert value["unchanged"] and value["again"]
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 3])
+def test_a_refusal_half_way_leaves_hccl_nothing(run, subject, after):
+    if subject == "stock":
+        pytest.skip("the stock allocator keeps a communicator that refused")
+    value = run("sharing:half_told", after=after, env=VIRTUAL).value
+    assert "error code is 7" in without_place(value["error"]["line"])
+    assert not value["left"]["any"] and value["left"]["ranges"] == 0
+    assert value["known"] == {"it": True}
 
 
 def test_no_communicator_is_an_error(run, subject):

@@ -35,8 +35,27 @@ def test_tools_hear_of_allocations_and_frees(run_both, home):
         "tools:events", fresh=True, env=environment(home, hook), home=str(home)
     )
     kinds = [event[0] for event in subject.value]
-    assert kinds == ["heap", "block"] * 2 + ["heap", "gone", "heap", "block"] + ["heap", "gone"] * 2
+    assert kinds == ["heap", "block"] * 2 + ["heap", "gone", "heap", "block"] + ["heap", "gone"] * 2 + [
+        "heap", "block", "heap", "gone"]
     assert subject.value == stock.value
+
+
+def test_a_tool_is_found_by_the_file_its_link_leads_to(run_both, home, tmp_path):
+    hook = shared_library(os.devnull, home / "libascend_kernel_hook.so")
+    link = tmp_path / "hook.so"
+    link.symlink_to(hook)
+    stock, subject = run_both("tools:events", fresh=True, env=environment(home, link), home=str(home))
+    assert subject.value == stock.value != []
+
+
+def test_the_tools_library_is_found_at_its_home(run, subject, home):
+    if subject == "stock":
+        pytest.skip("the stock allocator fails where the search path lacks it")
+    hook = shared_library(os.devnull, home / "libascend_kernel_hook.so")
+    usual = environment(home, hook)
+    unsearched = {name: value for name, value in usual.items() if name != "LD_LIBRARY_PATH"}
+    given = [run("tools:events", fresh=True, env=env, home=str(home)).value for env in (usual, unsearched)]
+    assert given[0] == given[1] != []
 
 
 def test_nothing_is_said_without_a_tool(run_both, home):

@@ -46,6 +46,11 @@ def test_the_raw_deleter_is_that_of_new_memory(run_both):
     assert subject.value == stock.value == [1, True, 0]
 
 
+def test_the_raw_deleter_is_that_of_a_captures_memory(run_both):
+    stock, subject = run_both("uncached:raw_deleter_captured", env=UNCACHED)
+    assert subject.value == stock.value == 1
+
+
 def test_graphs_use_cached_memory(run_both):
     stock, subject = run_both("uncached:captured", env=UNCACHED)
     assert subject.value[0]["npu"]["reserved_bytes.all.current"] > 0

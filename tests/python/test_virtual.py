@@ -48,6 +48,12 @@ def test_empty_virt_addr_cache_keeps_physical_memory(run_both):
     assert (end["taken"], end["reserved_bytes.all.current"]) == (0, 0)
 
 
+def test_unmapped_memory_goes_back_though_the_figures_were_reset(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator does not give back what it keeps unmapped")
+    assert run("virtual:unmapped_and_counted_anew", env=VIRTUAL).value == 0
+
+
 @pytest.mark.parametrize("kib", [0, 1, 16])
 def test_large_blocks_are_aligned(run_both, kib):
     env = settings(f"base_addr_aligned_kb:{kib}")
@@ -119,3 +125,15 @@ def test_tensors_keep_their_contents_where_memory_moves(run, subject, request, a
         assert value["lent"] > 0
     elif plugin:
         assert value["lent"] == 0 < value["unmapped"]
+
+
+@pytest.mark.parametrize("zero_copy", ["0", "1"])
+def test_mappings_are_left_behind_unless_hccl_is_to_know_each_page_once(run, subject, request, zero_copy):
+    if subject == "stock":
+        pytest.skip("the stock allocator waits for the device and unmaps everything")
+    plugin = request.config.getoption("--plugin")
+    env = VIRTUAL | BACKED | {"CANN_SIM_CAPACITY": str(384 * MIB), "CANN_SIM_ALIAS": "allow",
+                              "TORCH_HCCL_ZERO_COPY": zero_copy}
+    value = run("virtual:contents_where_memory_moves", seed=1, steps=60, plugin=plugin, env=env).value
+    assert (value["wrong"], value["checked"]) == (0, 60)
+    assert (value["lent"] > 0) == (zero_copy == "0")

@@ -19,6 +19,28 @@ def test_the_same_as_stock_with_pending_work(run_both, scenario):
     assert subject.value == stock.value
 
 
+def test_a_block_that_is_gone_has_no_uses(run_both):
+    stock, subject = run_both("uses:gone_uses")
+    for one in (*stock.value, *subject.value):
+        assert one["line"].endswith("No allocated block can be found")
+
+
+def test_a_work_gives_a_use_back_once(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator forgets a later use, too")
+    assert run("uses:used_again", env=SLOW).value is False
+
+
+def test_works_of_live_blocks_are_remembered(run_both):
+    stock, subject = run_both("uses:many_works", env=SLOW)
+    assert subject.value is stock.value is True
+
+
+def test_a_use_is_taken_back_on_the_blocks_own_stream_alone(run_both):
+    stock, subject = run_both("uses:erased_elsewhere", env=SLOW)
+    assert subject.value is stock.value is False
+
+
 def test_aligned_blocks_are_aligned(run):
     value = run("virtuals:aligned").value
     assert all(row["aligned"] and row["inside"] for row in value["rows"])
@@ -48,6 +70,20 @@ def test_copies_copy(run_both):
     assert subject.value is stock.value is True
 
 
+def test_a_copy_that_fails_is_an_error(run_both):
+    stock, subject = run_both("virtuals:copied_in_vain")
+    same_error(stock.value, subject.value)
+
+
+@pytest.mark.parametrize("check", [0, 1])
+def test_memory_that_the_driver_does_not_take_is_an_error_where_errors_are_wanted(run, subject, check):
+    if subject == "stock":
+        pytest.skip("the stock allocator raises in either case")
+    outcome = run("virtuals:emptied_in_vain", check=check)
+    assert (outcome.value["error"] is not None) == bool(check)
+    assert check or "emptying the cache of device 0 failed: " in outcome.output
+
+
 def test_base_allocations_are_the_drivers(run_both):
     stock, subject = run_both("virtuals:base_allocations")
     value = subject.value
@@ -55,7 +91,7 @@ def test_base_allocations_are_the_drivers(run_both):
     assert value["offsets"] == [0, rounded(2 * MIB), 0, 0]
     for name in ("unknown", "inside"):
         assert "invalid device pointer" in value[name]["line"]
-    for name in ("offsets", "sizes", "one segment", "unknown"):
+    for name in ("offsets", "sizes", "one segment", "size not asked for", "unknown"):
         assert value[name] == stock.value[name], name
 
 

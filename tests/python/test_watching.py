@@ -7,11 +7,12 @@ from environments import FIXED, SMALL, VIRTUAL
 from sizes import GIB, MIB, rounded
 
 
-def test_observers_are_told_of_out_of_memory(run_both):
-    stock, subject = run_both("watching:told_of_oom", env=SMALL)
+@pytest.mark.parametrize("part", [1.0, 0.5])
+def test_observers_are_told_of_out_of_memory(run_both, part):
+    stock, subject = run_both("watching:told_of_oom", part=part, env=SMALL)
     value = subject.value
     ((device, size, total, free),) = value["python"]
-    assert (device, size, total) == (0, 2 * GIB + 2 * MIB, GIB)
+    assert (device, size, total) == (0, 2 * GIB + 2 * MIB, part * GIB)
     assert value["probe"] == [["oom", "0", str(size), str(total), str(free)]]
     # Below stock's line npualloc explains.
     first, *explanation = value["error"]["message"].splitlines()
@@ -32,9 +33,16 @@ def test_rejections_are_told_and_counted(run_both):
     value = subject.value
     assert value["num_oom_rejections"] == 2
     assert value["num_ooms"] == value["num_alloc_retries"] == 0
-    assert len(value["log"]) == 2
+    assert len(value["log"]) == 4
     assert "Requested size: 600.00 MiB" in value["errors"][0]["line"]
     assert value == stock.value
+
+
+def test_an_observer_that_fails_keeps_none_from_the_others(run, subject):
+    if subject == "stock":
+        pytest.skip("the observer's exception ends the process")
+    value = run("watching:told_besides", env=SMALL).value
+    assert value == {"error": "torch.OutOfMemoryError", "log": ["failing", "rejected"]}
 
 
 def test_callbacks_give_memory_back(run_both):
@@ -89,6 +97,11 @@ def test_a_tracker_that_fails_hides_no_failure(run, subject):
     assert value["log"] == [["failing"]] and value["then"] == 3 * MIB
 
 
+def test_each_tracker_is_told(run):
+    log = run("watching:tracked_twice", env=SMALL).value
+    assert ["trace", "8"] in log and log.count(["failing"]) == 1
+
+
 def test_a_tracker_may_come_before_the_device_is_used(run, subject):
     if subject == "stock":
         pytest.skip("the stock allocator forgets it")
@@ -134,6 +147,12 @@ def test_history_has_the_stacks_that_were_asked_for(run):
     assert recorded("all", "all", "all")["blocks"][0][3] == [False, True]
     assert recorded(None, "all", "all")["entries"] == []
     assert recorded("all", None, "all")["blocks"][0][2] == []
+
+
+def test_segments_have_the_stack_that_obtained_them(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator loses it when the segment's first block is cut")
+    assert run("watching:segments_obtained").value["found"] == [["make"]]
 
 
 @pytest.mark.parametrize("context", ["all", "alloc", "state", None])

@@ -176,8 +176,8 @@ c10::DataPtr NpuAllocator::allocate(size_t size) {
 }
 
 c10::DataPtr NpuAllocator::allocate_with_aligned(size_t size, size_t aligned_kb) const {
+  if (C10_UNLIKELY(size >= kOneExaByte || aligned_kb >= kOneExaByte / 1024)) refuse_too_large();
   const std::size_t alignment = aligned_kb * 1024;
-  if (C10_UNLIKELY(size >= kOneExaByte || alignment >= kOneExaByte)) refuse_too_large();
   const int device = current_device();
   const c10::Device where(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device));
   if (size == 0) return {nullptr, nullptr, &delete_block, where};

@@ -11,6 +11,9 @@ namespace npualloc::torch_npu_plugin {
 
 namespace {
 
+constexpr const char* kUnset = "HcclCommUnsetMemoryRange";
+constexpr const char* kDeactivate = "HcclCommDeactivateCommMemory";
+
 // Older HCCL lacks these functions, and torch_npu, too, looks them up when they are first needed.
 template <typename Function>
 Function hccl_function(const char* name) {
@@ -63,16 +66,15 @@ void HcclMirror::reserved(int device, std::uintptr_t range, std::size_t bytes) {
 }
 
 std::size_t HcclMirror::released(int device, std::uintptr_t range) {
-  constexpr const char* kName = "HcclCommUnsetMemoryRange";
   std::unique_lock<std::mutex> lock(mutex_);
   Device& state = devices_[device];
   const auto found = state.ranges.find(range);
   if (found == state.ranges.end()) return 0;
   const std::size_t bytes = found->second;
   state.ranges.erase(found);
-  const HcclResult result = forget(state.comm, range, kName);
+  const HcclResult result = forget(state.comm, range, kUnset);
   lock.unlock();
-  warn_unless(result, kName);
+  warn_unless(result, kUnset);
   return bytes;
 }
 
@@ -85,7 +87,6 @@ void HcclMirror::mapped(int device, std::uintptr_t page, std::size_t bytes, std:
 }
 
 void HcclMirror::unmapped(int device, std::uintptr_t page) {
-  constexpr const char* kName = "HcclCommDeactivateCommMemory";
   std::unique_lock<std::mutex> lock(mutex_);
   Device& state = devices_[device];
   const auto found = state.pages.find(page);
@@ -93,9 +94,9 @@ void HcclMirror::unmapped(int device, std::uintptr_t page) {
   const auto handle = state.handles.find(found->second.handle);
   if (--handle->second == 0) state.handles.erase(handle);
   state.pages.erase(found);
-  const HcclResult result = forget(state.comm, page, kName);
+  const HcclResult result = forget(state.comm, page, kDeactivate);
   lock.unlock();
-  warn_unless(result, kName);
+  warn_unless(result, kDeactivate);
 }
 
 bool HcclMirror::is_mapped(int device, std::uintptr_t handle) {
@@ -113,9 +114,18 @@ void HcclMirror::attach(int device, std::shared_ptr<c10d_npu::HCCLComm> comm) {
                         PTA_ERROR(ErrCode::INTERNAL));
   TORCH_INTERNAL_ASSERT(hcclComm, "hcclComm is null.", PTA_ERROR(ErrCode::INTERNAL));
   HcclComm handle = comm->getHcclComm();
-  for (const auto& [range, bytes] : state.ranges) set_range(handle, range, bytes);
-  for (const auto& [page, mapping] : state.pages) {
-    activate(handle, page, mapping.bytes, mapping.handle);
+  auto range = state.ranges.cbegin();
+  auto page = state.pages.cbegin();
+  try {
+    for (; range != state.ranges.cend(); ++range) set_range(handle, range->first, range->second);
+    for (; page != state.pages.cend(); ++page) {
+      activate(handle, page->first, page->second.bytes, page->second.handle);
+    }
+  } catch (...) {
+    // What HCCL knows would stay known for good, and be told again by another try.
+    while (page != state.pages.cbegin()) (void)forget(handle, (--page)->first, kDeactivate);
+    while (range != state.ranges.cbegin()) (void)forget(handle, (--range)->first, kUnset);
+    throw;
   }
   state.comm = handle;
   state.owner = std::move(comm);

@@ -1,6 +1,7 @@
 #include "pool_routes.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace npualloc::torch_npu_plugin {
 
@@ -43,6 +44,8 @@ ffi::MempoolId PoolRoutes::find(int device, aclrtStream stream) const {
 ffi::Outcome PoolAllocators::create_pool(const ffi::Allocator& core, int device,
                                          const ffi::MempoolId& id,
                                          const std::shared_ptr<NPUAllocator>& allocator) {
+  // Destroyed when the lock is released: it is the user's code.
+  std::shared_ptr<NPUAllocator> gone;
   // Held over both: the allocator is known before the pool can be used, and `sweep` never sees it
   // without its pool.
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -53,7 +56,7 @@ ffi::Outcome PoolAllocators::create_pool(const ffi::Allocator& core, int device,
     if (added) allocators_.erase(entry);
   } else if (!added && !known) {
     // What a pool of that id had that is gone since, before anybody swept.
-    entry->second = allocator;
+    gone = std::exchange(entry->second, allocator);
   }
   return outcome;
 }

@@ -64,6 +64,9 @@ block_ptr = function(f"{SPACE}11GetBlockPtrEPKv", ctypes.c_void_p, ctypes.c_void
 block_size = function(f"{SPACE}12GetBlockSizeEPKv", ctypes.c_size_t, ctypes.c_void_p)
 set_settings = function("tree_set_settings", ctypes.c_char_p, ctypes.c_char_p)
 format_size = function("tree_format_size", ctypes.c_char_p, ctypes.c_uint64)
+free_again = function("tree_free_block", ctypes.c_char_p, ctypes.c_void_p)
+look_at_block = function("tree_look_at_block", ctypes.c_char_p, ctypes.c_void_p)
+set_bad_memory = function("tree_set_bad_memory", None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 take_report = function("tree_take_report", ctypes.c_int, ctypes.POINTER(ctypes.c_int64))
 
 
@@ -161,6 +164,22 @@ class ForkMode(unittest.TestCase):
         self.assertEqual(block_size(empty), 512)
         free_block(empty)
 
+    def test_blocks_of_the_current_device(self):
+        with torch.npu.device(1):
+            stream = ctypes.c_void_p(torch.npu.current_stream().npu_stream)
+            handle = malloc_block(3 * MIB, stream, -1)
+        held = torch.npu.memory_stats(1)["allocated_bytes.all.current"]
+        self.assertEqual(held, block_size(handle))
+        free_block(handle)
+
+    def test_handles_of_blocks_that_are_gone(self):
+        stream = ctypes.c_void_p(torch.npu.current_stream().npu_stream)
+        handle = malloc_block(3 * MIB, stream, 0)
+        self.assertIsNone(look_at_block(handle))
+        free_block(handle)
+        for use in (look_at_block, free_again):
+            self.assertIn(b"invalid block handle", use(handle) or b"nothing")
+
     def test_profiler_reports(self):
         tree.tree_profile_memory(1)
         self.addCleanup(tree.tree_profile_memory, 0)
@@ -236,6 +255,18 @@ class ForkMode(unittest.TestCase):
         self.assertIn(b"not a run-time setting", set_settings(b"page_size:1g"))
         self.assertEqual(tree.tree_page_size_1g(), 0)
 
+    def test_pages_of_1g(self):
+        tree.tree_set_page_size_1g(1)
+        self.addCleanup(tree.tree_set_page_size_1g, 0)
+        self.assertEqual(tree.tree_page_size_1g(), 1)
+
+    def test_settings_wait_for_what_was_submitted(self):
+        tree.tree_set_queue_status(1)
+        self.addCleanup(tree.tree_set_queue_status, 0)
+        error = set_settings(b"expandable_segments:True")
+        self.assertIn(b"Failed to empty NPU task queue", error or b"nothing")
+        self.assertEqual(tree.tree_expandable_segments(), 0)
+
     def segment_of(self, tensor):
         return next(
             segment
@@ -248,9 +279,35 @@ class ForkMode(unittest.TestCase):
         releases = tree.tree_workspace_releases()
         _, total = torch.npu.mem_get_info()
         with self.assertRaises(torch.OutOfMemoryError):
-            allocate(2 * total)
+            torch.empty(2 * total, dtype=torch.uint8, device="npu:1")
         self.assertGreater(tree.tree_free_callback_runs(), callbacks)
         self.assertGreater(tree.tree_workspace_releases(), releases)
+        self.assertEqual(tree.tree_workspace_device(), 1)
+
+    def test_lines_of_the_level_that_is_allowed(self):
+        told = []
+        self.addCleanup(tree.tree_set_log_level, 50)
+        set_faults = getattr(ctypes.CDLL("libascendcl.so"), "cannSimSetFaults", None)
+        if set_faults is None:
+            self.skipTest("only the simulated driver fails when asked to")
+        self.addCleanup(set_faults, b"")
+        for level in (30, 20):
+            tree.tree_set_log_level(level)
+            before = tree.tree_info_lines()
+            set_faults(b"aclrtMalloc:every=1;aclrtMallocPhysical:every=1")
+            with self.assertRaises(torch.OutOfMemoryError):
+                allocate(300 * MIB)
+            told.append(tree.tree_info_lines() > before)
+        self.assertEqual(told, [False, True])
+
+    def test_damaged_memory_is_that_of_blocks(self):
+        tensor = allocate(3 * MIB)
+        nowhere = 1 << 30
+        set_bad_memory(nowhere, tensor.data_ptr() + MIB, 4096)
+        self.assertEqual(tree.tree_check_damage(0), 1)
+        first = ctypes.c_void_p()
+        self.assertEqual(tree.tree_bad_memory(ctypes.byref(first)), 1)
+        self.assertEqual(first.value, tensor.data_ptr() + MIB)
 
     def test_sizes_in_words(self):
         words = {
@@ -275,13 +332,20 @@ class ForkMode(unittest.TestCase):
             )
             # The runtime fails for another device.
             self.assertFalse(tree.tree_save_memory_usage(1) & 1)
+            # There may be more than are asked for.
+            file.unlink()
+            tree.tree_set_module_count(200)
+            self.addCleanup(tree.tree_set_module_count, 2)
+            self.assertTrue(tree.tree_save_memory_usage(0) & 1)
+            (file,) = pathlib.Path(directory).iterdir()
+            self.assertEqual(len(file.read_text().splitlines()), 1 + 128)
 
     def test_z_sanitizer(self):
         # Last: it can't be turned off again.
         from torch_npu.utils import _npu_trace
 
         seen = []
-        for name in ["NPUMemoryAllocation", "NPUMemoryDeallocation", "NPURecordStream"]:
+        for name in ["NPUMemoryAllocation", "NPUMemoryDeallocation", "NPURecordStream", "NPUEraseStream"]:
             registry = getattr(_npu_trace, f"{name}Callbacks")
             registry.add_callback(
                 lambda *values, name=name: seen.append((name, *values)), "fork mode"
@@ -298,6 +362,8 @@ class ForkMode(unittest.TestCase):
             seen_before_free,
             [("NPUMemoryAllocation", pointer), ("NPURecordStream", pointer, side.npu_stream)],
         )
+        torch_npu.erase_stream(tensor, side)
+        self.assertEqual(seen[-1], ("NPUEraseStream", pointer, side.npu_stream))
         del tensor
         self.assertIn(("NPUMemoryDeallocation", pointer), seen)
 

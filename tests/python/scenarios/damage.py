@@ -49,10 +49,12 @@ def checked(where):
     # What is to be repaired is only what lies in blocks.
     listed = len(torch_npu._C._npu_get_uce_addr())
     again = torch_npu.npu.check_uce_in_memory(0)
+    copied = caught(keep.cpu)
     after = pick(stats(), *NAMES)
     torch_npu.npu.restart_device(0)
     return {"found": found, "listed": listed, "again": again,
             "error": error and error["line"].split("error code is")[-1],
+            "copied": copied and [copied["types"], copied["line"]],
             "then": allocate(3 * MIB).nbytes, "kept": keep.nbytes + private.nbytes, **after}
 
 
@@ -74,6 +76,19 @@ def blocks():
     safe.append(probe.block_is_safe(new))
     empty = probe.allocate(0)
     return {"found": found, "safe": safe, "empty": probe.block_is_safe(empty)}
+
+
+def across_blocks():
+    """Marks of two neighbours where the bad memory begins in the first and ends in the second."""
+    probe = Probe()
+    keep = [probe.allocate(3 * MIB) for _ in range(3)]
+    data = [probe.data(block) for block in keep]
+    hit(data[1] - 512, 4096)
+    noticed()
+    found = probe.check_uce(0)
+    safe = [probe.block_is_safe(block) for block in keep]
+    torch_npu.npu.restart_device(0)
+    return {"found": found, "neighbours": data == sorted(data), "safe": safe}
 
 
 def aligned_block():

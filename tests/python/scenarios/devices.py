@@ -6,6 +6,7 @@ import threading
 import torch
 
 from scenarios.common import MIB, allocate, both_stats, caught_unchanged, stats
+from scenarios.probe import Probe
 
 
 def apart():
@@ -149,3 +150,26 @@ def device_stays_after_use():
     allocate(30 * MIB, "npu:1")
     rows.append([places(), str(allocate(1000).device)])
     return rows
+
+
+def context_stays_where_the_cache_is_emptied():
+    """A thread that has never asked for memory empties the cache in a context of its own: whether it is in its context
+    then, and what is left."""
+    runtime = ctypes.CDLL("libascendcl.so")
+    probe = Probe()
+    allocate(30 * MIB)
+    found = []
+
+    def work():
+        own, current = ctypes.c_void_p(), ctypes.c_void_p()
+        assert runtime.aclrtCreateContext(ctypes.byref(own), 0) == 0
+        probe.empty_cache(1)
+        assert runtime.aclrtGetCurrentContext(ctypes.byref(current)) == 0
+        found.append(current.value == own.value)
+        assert runtime.aclrtSetDevice(0) == 0
+        assert runtime.aclrtDestroyContext(own) == 0
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    return [*found, torch.npu.memory_reserved()]

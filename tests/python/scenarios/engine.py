@@ -83,6 +83,25 @@ def change(library, name, pool=(0, 0), everything=1):
     return changed.value if error is None else error.decode()
 
 
+def sleep_disturbed(plugin):
+    """The driver fails where the device is to sleep, and another process has its memory when it is to wake up: what is
+    told, and what the device holds and the tensor needs in the end."""
+    runtime = ctypes.CDLL("libascendcl.so")
+    library = ctypes.CDLL(plugin)
+    tensor = allocate(400 * MIB)
+    held = taken()
+    assert runtime.cannSimSetFaults(b"aclrtUnmapMem:every=1,code=507899") == 0
+    told = [change(library, "npualloc_sleep")]
+    assert runtime.cannSimSetFaults(b"") == 0
+    change(library, "npualloc_sleep")
+    assert runtime.cannSimSetExternalUsage(0, ctypes.c_uint64(700 * MIB)) == 0
+    told.append(change(library, "npualloc_wake_up"))
+    assert runtime.cannSimSetExternalUsage(0, ctypes.c_uint64(0)) == 0
+    change(library, "npualloc_wake_up")
+    tensor.fill_(5)
+    return {"told": told, "held": held, "used": taken()}
+
+
 def sleep(plugin):
     """The device sleeps and wakes; then a pool alone."""
     library = ctypes.CDLL(plugin)

@@ -108,6 +108,7 @@ def bad_fractions():
         "allocator below": caught(low_level, -0.1, 0),
         "allocator nan": caught(low_level, float("nan"), 0),
         "allocator device": caught(low_level, 0.25, 99),
+        "allocator negative device": caught(low_level, 0.25, -1),
         "read device": caught(module.get_per_process_memory_fraction, 99),
     }
     return {"errors": errors, "fraction": module.get_per_process_memory_fraction()}
@@ -136,10 +137,10 @@ def device_faults(codes):
     return {"texts": texts, "then": allocate(40 * MIB).nbytes}
 
 
-def failing_call(call):
+def failing_call(call, code=507899):
     """What a request says where a function of the runtime fails."""
     set_faults = ctypes.CDLL("libascendcl.so").cannSimSetFaults
-    assert set_faults(f"{call}:every=1,code=507899".encode()) == 0
+    assert set_faults(f"{call}:every=1,code={code}".encode()) == 0
     error = caught(allocate, 40 * MIB)
     assert set_faults(b"") == 0
     return error
@@ -171,5 +172,12 @@ def told_with_codes():
         "fraction": (low_level._npu_setMemoryFraction, 1.5, 0),
         "device": (low_level._npu_memoryStats, 99),
         "pool": (low_level._npu_getCheckpointState, 1, (77, 1)),
+        "release": (low_level._npu_releasePool, 1, (77, 2)),
     }
-    return {name: caught(*call)["message"].splitlines()[1:] for name, call in calls.items()}
+    # It is released, but its memory is in use.
+    low_level._npu_beginAllocateToPool(1, (77, 2))
+    kept = allocate(1)
+    low_level._npu_endAllocateToPool(1, (77, 2))
+    low_level._npu_releasePool(1, (77, 2))
+    rows = {name: caught(*call)["message"].splitlines()[1:] for name, call in calls.items()}
+    return rows | {"kept": kept.nbytes}

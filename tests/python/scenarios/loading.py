@@ -5,6 +5,7 @@ import ctypes
 import torch
 
 from scenarios.common import MIB, allocate, both_stats, caught, caught_unchanged, stats
+from scenarios.own_allocators import own
 
 
 def used():
@@ -21,6 +22,22 @@ def too_late(plugin):
     result["address"] = allocate(3 * MIB).data_ptr() != 0
     result["stats"] = stats()
     return result
+
+
+def after_another(plugin):
+    """The plug-in where the program has put another allocator in place: refused, and that one stays."""
+    torch.npu.memory.change_current_allocator(own())
+    error = caught(torch.ops.load_library, plugin)
+    return {"error": error, "used": ctypes.CDLL(plugin).npualloc_is_registered(),
+            "backend": torch.npu.memory.get_allocator_backend()}
+
+
+def before_another(plugin):
+    """Whether npualloc says that it is in use, before the program puts another allocator in place and afterwards."""
+    library = ctypes.CDLL(plugin)
+    used = [library.npualloc_is_registered()]
+    torch.npu.memory.change_current_allocator(own())
+    return [*used, library.npualloc_is_registered()]
 
 
 def twice(plugin):

@@ -138,3 +138,32 @@ def current():
     """The wrapper of the current allocator."""
     allocate(1000)
     return type(torch.npu.memory._get_current_allocator().allocator()).__name__
+
+
+def busy():
+    """A pool's allocator that empties the cache as it goes: because its number is taken again, and as the cache is emptied."""
+    probe = Probe()
+    pool = (1000, 0)
+    for _ in range(2):
+        probe.pool_create_busy(0, *pool)
+        probe.pool_release(0, *pool)
+        probe.free_device_cached_memory(0)
+    probe.empty_cache(1)
+
+
+def gone():
+    """Two pools of one number come and go, each with its own allocator; nobody looks which are gone in between.
+    How many of the allocators are gone, and the last one, after each step."""
+    probe = Probe()
+    probe.free(probe.allocate(30 * MIB))
+    pool = (1000, 0)
+    rows = []
+    for _ in range(2):
+        probe.pool_create_own(0, *pool)
+        rows.append(probe.pool_own_gone())
+        probe.pool_release(0, *pool)
+        probe.free_device_cached_memory(0)
+        rows.append(probe.pool_own_gone())
+    probe.empty_cache(1)
+    rows.append(probe.pool_own_gone())
+    return rows

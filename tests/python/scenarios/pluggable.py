@@ -11,6 +11,7 @@ import torch
 import torch_npu
 
 from scenarios.common import MIB, allocate, caught, pick, stats
+from scenarios.streams import work
 
 ALL = [
     "allocated_bytes.all.current",
@@ -77,7 +78,8 @@ def two_functions(library):
     pointer = first.data_ptr()
     del first
     again = allocate(3 * MIB).data_ptr()
-    return {"again": again == pointer, "consistency": consistency(library)}
+    other = allocate(3 * MIB, "npu:1")
+    return {"again": again == pointer, "other": str(other.device), "consistency": consistency(library)}
 
 
 def statistics(library):
@@ -90,8 +92,10 @@ def statistics(library):
     reset = pick(stats(), *ALL)
     del keep[0]
     torch.npu.empty_cache()
+    other = allocate(7 * MIB, "npu:1")
     return {
         "backend": torch.npu.get_allocator_backend(),
+        "devices": [stats(device)["requested_bytes.all.current"] for device in (0, other.device)],
         "both": both,
         "one": one,
         "reset": reset,
@@ -133,6 +137,29 @@ def streams(library):
     }
 
 
+def stream_of_a_request(library):
+    """Memory that was freed on one stream serves that stream alone."""
+    use(library)
+    pointer = allocate(3 * MIB).data_ptr()
+    with torch.npu.stream(torch.npu.Stream()):
+        other = allocate(3 * MIB)
+    return {"other": other.data_ptr() == pointer, "same": allocate(3 * MIB).data_ptr() == pointer}
+
+
+def erased(library):
+    """A recorded use that is taken back; the kernel takes longer than all calls."""
+    use(library)
+    side = torch.npu.Stream()
+    tensor = allocate(3 * MIB)
+    pointer = tensor.data_ptr()
+    with torch.npu.stream(side):
+        work(tensor)
+    tensor.record_stream(side)
+    torch_npu.erase_stream(tensor, side)
+    del tensor
+    return {"reused": allocate(3 * MIB).data_ptr() == pointer}
+
+
 def foreign(library):
     """A tensor whose memory begins inside of a block and has another deleter."""
     use(library)
@@ -170,6 +197,39 @@ def pools(library):
         "released": torch.npu.memory_reserved(),
         "consistency": consistency(library),
     }
+
+
+def pool_of_a_stream(library):
+    """A scope for the requests of one stream."""
+    use(library)
+    pool = (0, 7)
+    device = torch.npu.current_device()
+    with torch.npu.stream(torch.npu.Stream()):
+        torch_npu._C._npu_beginAllocateCurrentStreamToPool(device, pool)
+        inside = allocate(3 * MIB)
+    outside = allocate(3 * MIB)
+    both = torch.npu.memory_reserved()
+    del inside, outside
+    # What the pool has stays, as it is in use.
+    torch.npu.empty_cache()
+    kept = torch.npu.memory_reserved()
+    torch_npu._C._npu_endAllocateToPool(device, pool)
+    torch_npu._C._npu_releasePool(device, pool)
+    return {"both": both, "kept": kept, "consistency": consistency(library)}
+
+
+def broken_device(library):
+    """The cache is emptied while the device fails: with an error, or without one where nobody wants it."""
+    use(library)
+    allocate(30 * MIB)
+    torch.npu.synchronize()
+    break_device = ctypes.CDLL("libascendcl.so").cannSimBreakDevice
+    break_device(0, 507899)
+    error = caught(torch.npu.empty_cache)
+    ctypes.CDLL(library).npualloc_reset(ctypes.c_bool(False))
+    break_device(0, 0)
+    torch.npu.empty_cache()
+    return {"error": error, "then": torch.npu.memory_reserved()}
 
 
 def limits(library):

@@ -79,3 +79,32 @@ def graph():
     torch.npu.empty_cache()
     stages.append(both_stats())
     return stages
+
+
+def used_by_a_stream():
+    """Segments, blocks and history of a stream of its own, with a freed block that the default stream still uses."""
+    torch.npu.memory._record_memory_history(max_entries=1000)
+    side, default = torch.npu.Stream(), torch.npu.current_stream()
+    keep = allocate(700)
+    with torch.npu.stream(side):
+        keep = [keep, allocate(3 * MIB + 1), allocate(5 * MIB + 1)]
+    torch.empty(8, device="npu").fill_(1)
+    default.query()
+    keep[1].record_stream(default)
+    del keep[1]
+    taken = torch.npu.memory._snapshot()
+    torch.npu.memory._record_memory_history(enabled=None)
+
+    def where(one):
+        return {side.npu_stream: "side", default.npu_stream: "default"}.get(one["stream"])
+
+    segments = sorted(taken["segments"], key=lambda one: one["address"])
+    words = ["total_size", "allocated_size", "active_size", "requested_size"]
+    return {
+        "segments": [{word: one.get(word) for word in words} | {"stream": where(one)} for one in segments],
+        # Stock leaves a part of what was asked for in a rest that was cut off.
+        "blocks": [[b["size"], b["state"] != "inactive" and b["requested_size"], b["state"]]
+                   for one in segments for b in one["blocks"]],
+        "history": [[e["action"], e["size"], where(e)] for e in taken["device_traces"][0]],
+        "kept": len(keep),
+    }

@@ -19,6 +19,7 @@ CALLS = {
     "raw_deleter": ("Q", ""),
     "copy_data": ("QQz", ""),
     "base_allocation": ("Q", "Qz"),
+    "base_address": ("Q", "Q"),
     "record_stream": ("qiq", ""),
     "record_c10_stream": ("qiq", ""),
     "erase_stream": ("qiq", ""),
@@ -35,6 +36,8 @@ CALLS = {
     "memory_info": ("i", "zz"),
     "pool_create": ("iQQ", ""),
     "pool_create_own": ("iQQ", ""),
+    "pool_create_busy": ("iQQ", ""),
+    "pool_own_gone": ("", "ii"),
     "pool_begin": ("iQQQ", ""),
     "pool_end": ("iQQ", ""),
     "pool_release": ("iQQ", ""),
@@ -49,6 +52,7 @@ CALLS = {
     "observe_oom": ("", ""),
     "observe_oom_allocating": ("z", ""),
     "observe_rejection": ("", ""),
+    "observe_rejection_failing": ("", ""),
     "track": ("", ""),
     "track_failing": ("", ""),
     "register_callback": ("", ""),
@@ -73,11 +77,12 @@ class ProbeError(Exception):
 class Probe:
     """`probe.name(…)` calls a method; several results come as a tuple."""
 
-    def __init__(self, init=True):
+    def __init__(self, init=True, hccl=True):
         if init:
             torch.npu.init()
-        # HCCL's functions in it must be found by name.
-        self._library = ctypes.CDLL(os.environ["NPUALLOC_PROBE"], mode=ctypes.RTLD_GLOBAL)
+        # HCCL's functions in it must be found by name, unless they are to be missing.
+        mode = ctypes.RTLD_GLOBAL if hccl else ctypes.RTLD_LOCAL
+        self._library = ctypes.CDLL(os.environ["NPUALLOC_PROBE"], mode=mode)
         for name in ("error_type", "error_text"):
             getattr(self._library, "probe_" + name).restype = ctypes.c_char_p
 
@@ -149,6 +154,9 @@ class Probe:
 
     def hccl_result(self, code):
         self._library.probe_hccl_result(ctypes.c_int(code))
+
+    def hccl_result_after(self, code, calls):
+        self._library.probe_hccl_result_after(ctypes.c_int(code), ctypes.c_int(calls))
 
     def own_counts(self):
         allocs, frees = ctypes.c_int(), ctypes.c_int()

@@ -3,6 +3,8 @@
 import pathlib
 import struct
 import tempfile
+import threading
+import time
 
 import torch
 import torch_npu
@@ -96,30 +98,31 @@ def memory():
     }
 
 
-def given_back():
-    """Sizes and active bytes recorded where `empty_cache` ends the use of a freed block."""
-    allocate(512)
-    side = torch.npu.Stream()
-    keep = []
+def given_back(device):
+    """Sizes and active bytes recorded where `empty_cache` ends the use of a freed block, and memory of both devices is
+    asked for next."""
+    keep = [allocate(MIB, "npu:0"), allocate(512, "npu:1")]
+    side = torch.npu.Stream(device=device)
 
     def work():
-        block = allocate(3 * MIB)
+        block = allocate(3 * MIB, f"npu:{device}")
         with torch.npu.stream(side):
             block.add_(1)
         block.record_stream(side)
         del block
-        torch.npu.synchronize()
+        torch.npu.synchronize(device)
         torch.npu.empty_cache()
-        keep.append(allocate(5 * MIB))
+        keep.extend([allocate(5 * MIB, "npu:0"), allocate(7 * MIB, "npu:1")])
 
     with tempfile.TemporaryDirectory() as directory:
         records = record(directory, work)
-    return sorted((KINDS[entry["kind"]], entry["size"], entry["active"]) for entry in records)
+    return sorted((KINDS[entry["kind"]], entry["size"], entry["active"], entry["device"]) for entry in records
+                  if entry["device"] >= 0)
 
 
 def restored():
-    """A pool goes back to a checkpoint while memory is recorded: mallocs less frees of each block, and whether
-    the last totals are those of the statistics."""
+    """A pool goes back to a checkpoint while memory is recorded: mallocs less frees of each block, and less ends of its
+    use, and whether the last totals are those of the statistics."""
     probe = Probe()
     probe.pool_begin(0, *MINE, 0)
     first = probe.allocate(3 * MIB)
@@ -134,14 +137,15 @@ def restored():
 
     with tempfile.TemporaryDirectory() as directory:
         records = record(directory, work)
-    counts = dict.fromkeys(where.values(), 0)
+    counts = {address: [0, 0] for address in where.values()}
     for entry in records:
-        step = {"malloc": 1, "free": -1, "block_free": 0}[KINDS[entry["kind"]]]
-        counts[entry["ptr"]] = counts.get(entry["ptr"], 0) + step
+        steps = {"malloc": [1, 1], "free": [-1, 0], "block_free": [0, -1]}[KINDS[entry["kind"]]]
+        before = counts.get(entry["ptr"], [0, 0])
+        counts[entry["ptr"]] = [count + step for count, step in zip(before, steps, strict=True)]
     now = stats()
     totals = {name: now[f"{name}_bytes.all.current"] for name in ("allocated", "reserved", "active")}
     return {"counts": [counts.pop(address) for address in where.values()],
-            "others": sorted(counts.values()),
+            "others": sum(counts.values(), []),
             "totals": {name: records[-1][name] == total for name, total in totals.items()}}
 
 
@@ -172,3 +176,39 @@ def without_memory():
     """A session that does not ask for memory."""
     with tempfile.TemporaryDirectory() as directory:
         return record(directory, lambda: allocate(3 * MIB), profile_memory=False)
+
+
+def elsewhere():
+    """A use on the second device that ends while the first one's memory is asked for, and memory of another thread."""
+    for device in ("npu:0", "npu:1"):
+        allocate(512, device)
+    side = torch.npu.Stream(device=1)
+    keep = []
+    found = {}
+
+    def on_a_thread():
+        found["thread"] = threading.get_native_id()
+        keep.append(allocate(7 * MIB))
+
+    def work():
+        block = allocate(3 * MIB, "npu:1")
+        with torch.npu.stream(side):
+            block.add_(1)
+        block.record_stream(side)
+        del block
+        torch.npu.synchronize(1)
+        keep.append(allocate(5 * MIB, "npu:0"))
+        keep.append(allocate(MIB // 2, "npu:1"))
+        other = threading.Thread(target=on_a_thread)
+        other.start()
+        other.join()
+
+    with tempfile.TemporaryDirectory() as directory:
+        begin = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+        records = [entry for entry in record(directory, work) if entry["device"] >= 0]
+        end = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+    return {
+        "records": plain(records),
+        "by the thread": [entry["size"] for entry in records if entry["thread"] == found["thread"]],
+        "meanwhile": all(begin <= entry["time"] <= end for entry in records),
+    }

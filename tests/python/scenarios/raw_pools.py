@@ -89,20 +89,23 @@ def routes_meanwhile(rounds):
 
 
 def emptied_pool():
-    """emptyCache of one pool leaves the others' memory."""
+    """emptyCache of one pool leaves the others' memory, also where one of the pool's two numbers is 0, as torch has
+    them."""
     probe = Probe()
-    for pool in (MINE, OTHER):
+    halves = (0, 78), (78, 0)
+    for pool in (MINE, *halves):
         probe.pool_begin(0, *pool, 0)
         probe.raw_delete(probe.raw_alloc(30 * MIB))
         probe.pool_end(0, *pool)
     probe.raw_delete(probe.raw_alloc(30 * MIB))
     stages = [pick(stats(), *NAMES)]
-    for pool in (MINE, (0, 0)):
+    for pool in (MINE, *halves, (0, 0)):
         probe.empty_pool(*pool)
         stages.append(pick(stats(), *NAMES))
-    probe.pool_release(0, *MINE)
-    probe.empty_pool(*MINE)
-    stages.append(pick(stats(), *NAMES))
+    for pool in (MINE, *halves):
+        probe.pool_release(0, *pool)
+        probe.empty_pool(*pool)
+        stages.append(pick(stats(), *NAMES))
     return stages
 
 

@@ -36,6 +36,30 @@ def forked():
     return {"status": status, "kept": before.nbytes + after.nbytes}
 
 
+def restored_in_place():
+    """A pool of another stream goes back to a checkpoint since which a block gave its place to one that is as long, but
+    asked for a byte more."""
+    probe = Probe()
+    side = torch.npu.Stream()
+    allocate(1000)
+    with torch.npu.stream(side):
+        probe.pool_begin(0, *MINE, 0)
+        ended = probe.allocate(41 * MIB + 1)
+        state = probe.checkpoint(0, *MINE)
+        probe.free(ended)
+        probe.allocate(41 * MIB + 2)
+        probe.pool_end(0, *MINE)
+    probe.restore(0, state)
+
+
+def taken_back():
+    """torch_npu takes one device's cached memory back."""
+    probe = Probe()
+    probe.free(probe.allocate(30 * MIB))
+    probe.free_device_cached_memory(0)
+    probe.allocate(41 * MIB)
+
+
 def restored():
     """A pool goes back to a checkpoint since which a block ended and another one began."""
     probe = Probe()
@@ -47,3 +71,21 @@ def restored():
     probe.allocate(50 * MIB)
     probe.pool_end(0, *MINE)
     probe.restore(0, state)
+
+
+def by_hand(plugin, directory):
+    """Recordings that the program begins and ends: before the device is used, two alike of another device than the
+    first, and one onto a full disk. What each call said."""
+    library = ctypes.CDLL(plugin)
+    library.npualloc_trace_start.restype = library.npualloc_trace_stop.restype = ctypes.c_char_p
+    early = library.npualloc_trace_start(f"{directory}/early.gz".encode())
+    Probe()
+    torch.npu.set_device(1)
+    library.npualloc_trace_stacks(1)
+    said = []
+    for path in (f"{directory}/first.gz", f"{directory}/second.gz", "/dev/full"):
+        said.append(library.npualloc_trace_start(path.encode()))
+        allocate(5 * MIB)
+        torch.npu.synchronize()
+        said.append(library.npualloc_trace_stop(None))
+    return [one and one.decode() for one in (early, *said)]

@@ -88,6 +88,19 @@ def of_the_environment():
     return [kinds, split, pick(stats(), "allocated_bytes.all.current"), len(keep)]
 
 
+def given_in_turn(texts):
+    """Whether a free block of 100 MiB serves a smaller request, after each text given at run time."""
+    found = []
+    for text in texts:
+        torch.npu.memory._set_allocator_settings(text)
+        allocate(100 * MIB)
+        smaller = allocate(40 * MIB)
+        found.append(torch.npu.memory_reserved() < 140 * MIB)
+        del smaller
+        torch.npu.empty_cache()
+    return found
+
+
 def environment_changed_late(plugin, text):
     """The environment is set after settings were given for the first time: fraction of the device's memory."""
     return apart(changed_late, plugin, text)

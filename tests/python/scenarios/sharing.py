@@ -12,10 +12,12 @@ import torch
 import torch.multiprocessing
 
 from scenarios.common import MIB, allocate, caught, pick, stats
+from scenarios.engine import change
 from scenarios.probe import Probe, refused
 from scenarios.virtual import calls
 
 RESERVE, RELEASE = "aclrtReserveMemAddress", "aclrtReleaseMemAddress"
+IMPORT, WAIT = "aclrtMemImportFromShareableHandle", "aclrtSynchronizeDevice"
 NAMES = ["allocated_bytes.all.current", "reserved_bytes.all.current"]
 
 
@@ -84,20 +86,69 @@ def others_memory():
     os.waitpid(pid, 0)
 
 
-def opened(reopen=True):
-    """A text opened twice is one mapping; it lives as long as anybody has it open."""
+def opened(reopen=True, faults=""):
+    """A text opened twice is one mapping; it lives as long as anybody has it open. The closing meets these faults."""
     with others_memory() as (probe, text, offset):
         first, second = probe.open(text), probe.open(text)
         before = pick(stats(), *NAMES)
         probe.close(first[0])
+        assert ctypes.CDLL("libascendcl.so").cannSimSetFaults(faults.encode()) == 0
         probe.close(second[0])
+        assert ctypes.CDLL("libascendcl.so").cannSimSetFaults(b"") == 0
+        left = held()
         somewhere = first[1] != 0
         if reopen:
             again = probe.open(text)
             somewhere = again[1] != 0
             probe.close(again[0])
     return {"same": first[1] == second[1], "offset": offset, "somewhere": somewhere,
-            "stats": before}
+            "stats": before, "left": left}
+
+
+def held():
+    """Numbers of ranges, and of another process's pages, that this process has not given back."""
+    return [calls(RESERVE) - calls(RELEASE), calls(IMPORT) - calls("aclrtFreePhysical")]
+
+
+def opened_in_vain():
+    """Opening fails halfway; what stays of it, and whether it works afterwards."""
+    faults = ctypes.CDLL("libascendcl.so").cannSimSetFaults
+    with others_memory() as (probe, text, _):
+        assert faults(b"aclrtMapMem:nth=1,code=507899") == 0
+        error = refused(probe.open, text)
+        assert faults(b"") == 0
+        left = held()
+        number, address = probe.open(text)
+        probe.close(number)
+    return {"error": error, "left": left, "somewhere": address != 0}
+
+
+def opened_elsewhere():
+    """Another device's memory is opened, and closed while yet another is current: waits for each device by that."""
+    with others_memory() as (probe, text, _):
+        torch.empty(1, device="npu:1")
+        torch.npu.set_device(1)
+        number, address = probe.open(text)
+        torch.npu.set_device(0)
+        torch.npu.synchronize()
+        before = [calls(WAIT, device) for device in (0, 1)]
+        probe.close(number)
+        waits = [calls(WAIT, device) - old for device, old in enumerate(before)]
+    return {"somewhere": address != 0, "waits": waits}
+
+
+def older():
+    """Texts of older versions: with a lower number, and for one with a key, without a header."""
+    with others_memory() as (probe, text, _):
+        texts = [bytes([0]) + text[1:]]
+        if text[1:2] == b"c":
+            texts.append(text[2:])
+        rows = []
+        for one in texts:
+            number, address = probe.open(one)
+            rows.append(address != 0)
+            probe.close(number)
+    return rows
 
 
 def reopened(call):
@@ -139,6 +190,7 @@ def tampered():
         "too many pages": header + struct.pack("<QQ", 2 * MIB, 1 << 60),
         "no page size": header + struct.pack("<QQ", 0, 1) + b"\0" * 8,
         "odd page size": header + struct.pack("<QQ", 12345, 1) + b"\0" * 8,
+        "vast page size": header + struct.pack("<QQ", 1 << 62, 1) + b"\0" * 8,
         "pages cut off": header + struct.pack("<QQ", 2 * MIB, 4) + b"\0" * 8,
         "too long": header + struct.pack("<QQ", 2 * MIB, 1) + b"\xff" * 8 + b"\0" * 8,
         "unknown pages": header + struct.pack("<QQ", 2 * MIB, 1) + b"\xff" * 8,
@@ -209,8 +261,46 @@ def zero_copy():
         probe.raw_delete(address)
     probe.empty_cache(1)
     end = summed(probe.hccl_calls(), {})
-    return {"before": before, "known": known, "grown": grown, "end": end,
+    # All but addresses and sizes.
+    asked = sorted({(name, *rest) for name, _, _, *rest in probe.hccl_calls()})
+    return {"before": before, "known": known, "grown": grown, "end": end, "asked": asked,
             "twice": refused(probe.build_map, 0, 1)}
+
+
+def gone_before():
+    """What HCCL is told of memory that came and went before it, and of another device's."""
+    probe = Probe()
+    kept = []
+    for device, size in ((0, 41), (1, 300)):
+        with torch.npu.device(device):
+            probe.raw_delete(probe.raw_alloc(size * MIB))
+            probe.empty_cache(1)
+    with torch.npu.device(1):
+        kept.append(probe.raw_alloc(41 * MIB))
+    probe.build_map(0, 1)
+    first = probe.hccl_calls()
+    probe.build_map(1, 1)
+    return {"none": first, "other": summed(probe.hccl_calls(), {"kept": kept[0]})}
+
+
+def forgets_nothing():
+    """HCCL refuses to forget memory that goes back to the driver."""
+    probe = Probe()
+    address = probe.raw_alloc(41 * MIB)
+    probe.build_map(0, 1)
+    torch.npu.synchronize()
+    probe.raw_delete(address)
+    probe.hccl_result(7)
+    error = refused(probe.empty_cache, 1)
+    probe.hccl_result(0)
+    return {"error": error, **pick(stats(), *NAMES)}
+
+
+def older_hccl():
+    """An HCCL without functions for zero copy."""
+    probe = Probe(hccl=False)
+    address = probe.raw_alloc(41 * MIB)
+    return {"error": refused(probe.build_map, 0, 1), "kept": address != 0}
 
 
 def moved():
@@ -232,7 +322,7 @@ def moved():
 def summed(calls, blocks):
     """Bytes known to HCCL, and whether it knows each block's memory."""
     ranges, pages = {}, {}
-    for name, address, size in calls:
+    for name, address, size, *_ in calls:
         address, size = int(address), int(size)
         table = ranges if "range" in name else pages
         if name.startswith("no_"):
@@ -265,9 +355,32 @@ def failing_hccl():
             "again": again != 0 and first != 0}
 
 
+def half_told(after):
+    """HCCL takes so many ranges and pages, refuses the next one, and all of them at the next try."""
+    probe = Probe()
+    address = probe.raw_alloc(41 * MIB)
+    probe.hccl_result_after(7, after)
+    error = refused(probe.build_map, 0, 1)
+    left = summed(probe.hccl_calls(), {})
+    probe.hccl_result(0)
+    probe.build_map(0, 1)
+    return {"error": error, "left": left, "known": summed(probe.hccl_calls(), {"it": address})["known"]}
+
+
 def no_communicator():
     """A null communicator and a device that is not there."""
     probe = Probe()
     address = probe.raw_alloc(41 * MIB)
     return {"null": refused(probe.build_map, 0, 0), "device": refused(probe.build_map, 99, 1),
             "kept": address != 0}
+
+
+def asleep(plugin):
+    """Memory that is asleep is shared, and once it is awake again."""
+    probe = Probe()
+    library = ctypes.CDLL(plugin)
+    address = probe.raw_alloc(41 * MIB)
+    change(library, "npualloc_sleep")
+    error = refused(probe.share, address)
+    change(library, "npualloc_wake_up")
+    return {"error": error, "awake": len(probe.share(address)[0])}

@@ -24,6 +24,7 @@ def events(home):
     del second
     del third
     torch.npu.synchronize()
+    allocate(7 * MIB, "npu:1")
     numbers = {}
     found = []
     for index in range(library.test_event_count()):

@@ -78,6 +78,21 @@ def raw_deleter():
     return [*rows, taken_since(free)]
 
 
+def raw_deleter_captured():
+    """The deleter for memory that a graph's capture gets."""
+    probe = Probe()
+    inputs = torch.ones(8, device="npu")
+    torch.npu.synchronize()
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        inputs.add_(1)
+        block = probe.allocate(3 * MIB)
+        raw = probe.block(block)[3]
+    probe.free(block)
+    graph.reset()
+    return raw
+
+
 def captured():
     """What a graph's kernels use comes from the cache, in which it stays."""
     inputs = torch.ones(1000, 1000, device="npu")

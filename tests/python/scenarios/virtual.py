@@ -97,15 +97,25 @@ def unmapped():
     return {"stages": stages, "made": made}
 
 
+def unmapped_and_counted_anew():
+    """What was unmapped goes back also when nothing is counted any more that it was; what is left."""
+    start = taken()
+    allocate(100 * MIB)
+    torch.npu.empty_virt_addr_cache()
+    torch.npu.reset_accumulated_memory_stats()
+    torch.npu.empty_cache()
+    return taken() - start
+
+
 class CallStat(ctypes.Structure):
     _fields_ = [(n, ctypes.c_uint64) for n in ("count", "failed", "ns", "wait_ns")]
 
 
-def calls(name):
+def calls(name, device=0):
     """How often a driver function was called."""
     found = CallStat()
     library = ctypes.CDLL("libascendcl.so")
-    assert library.cannSimGetCallStat(0, name.encode(), ctypes.byref(found)) == 0
+    assert library.cannSimGetCallStat(device, name.encode(), ctypes.byref(found)) == 0
     return found.count
 
 

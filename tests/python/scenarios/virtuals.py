@@ -1,5 +1,7 @@
 """The allocator's virtual methods for memory and streams, through the probe."""
 
+import ctypes
+
 import torch
 
 from scenarios.common import GIB, KIB, MIB, both_stats, pick, stats
@@ -95,6 +97,29 @@ def copies():
     return target.cpu().tolist() == list(range(1000))
 
 
+def copied_in_vain():
+    """copy_data where the runtime refuses."""
+    probe = Probe()
+    address = probe.raw_alloc(3 * MIB)
+    set_faults = ctypes.CDLL("libascendcl.so").cannSimSetFaults
+    assert set_faults(b"aclrtMemcpy:every=1,code=507899") == 0
+    error = refused(probe.copy_data, address, address + MIB, 4000)
+    assert set_faults(b"") == 0
+    return error
+
+
+def emptied_in_vain(check):
+    """The cache is emptied where the driver takes nothing back, and where it does again."""
+    probe = Probe()
+    probe.free(probe.allocate(40 * MIB))
+    set_faults = ctypes.CDLL("libascendcl.so").cannSimSetFaults
+    assert set_faults(b"aclrtFree:every=1,code=507899") == 0
+    error = refused(probe.empty_cache, check)
+    assert set_faults(b"") == 0
+    probe.empty_cache(1)
+    return {"error": error, **pick(stats(), *NAMES)}
+
+
 def base_allocations():
     """The driver's allocation around a block."""
     probe = Probe()
@@ -103,6 +128,7 @@ def base_allocations():
     return {
         "offsets": [address - base for address, (base, _) in zip(blocks, bases)],
         "sizes": [size for _, size in bases],
+        "size not asked for": [probe.base_address(address) for address in blocks] == [base for base, _ in bases],
         "one segment": bases[0] == bases[1],
         "unknown": refused(probe.base_allocation, 0xDEAD0000),
         "inside": refused(probe.base_allocation, blocks[0] + 512),

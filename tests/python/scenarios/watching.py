@@ -15,9 +15,10 @@ NAMES = ["allocated_bytes.all.current", "reserved_bytes.all.current", "num_ooms"
          "num_alloc_retries", "num_oom_rejections"]
 
 
-def told_of_oom():
+def told_of_oom(part=1.0):
     """Observers of running out of memory, attached from C++ and from Python."""
     probe = Probe()
+    torch.npu.set_per_process_memory_fraction(part)
     seen = []
     C._npu_attach_out_of_memory_observer(lambda *numbers: seen.append(list(numbers)))
     probe.observe_oom()
@@ -36,21 +37,26 @@ def observer_allocates():
     return {"log": probe.log(), "error": error, **pick(stats(), *NAMES)}
 
 
+def told(probe, lines):
+    """The log, once it has that many lines: observers of rejections run on threads of their own."""
+    for _ in range(100):
+        if len(probe.log()) == lines:
+            break
+        time.sleep(0.05)
+    return probe.log()
+
+
 def told_of_rejection():
-    """Requests above the share that throw_on_npumalloc_oom refuses beforehand."""
+    """Requests above the share that throw_on_npumalloc_oom refuses beforehand, to two observers."""
     probe = Probe()
+    probe.observe_rejection()
     probe.observe_rejection()
     torch.npu.memory._set_allocator_settings(
         "throw_on_npumalloc_oom:True,per_process_memory_fraction:0.5"
     )
     keep = allocate(100 * MIB)
     errors = [caught(allocate, size) for size in (600 * MIB, 2 * GIB)]
-    for _ in range(100):
-        # Observers of rejections run on threads of their own.
-        if len(probe.log()) == 2:
-            break
-        time.sleep(0.05)
-    return {"log": sorted(probe.log()), "errors": errors, "kept": keep.nbytes,
+    return {"log": sorted(told(probe, 4)), "errors": errors, "kept": keep.nbytes,
             **pick(stats(), *NAMES)}
 
 
@@ -265,3 +271,31 @@ def bad_modes():
         "stacks": caught(record, stacks="some"),
         "entries": caught(record, max_entries=-1),
     }
+
+
+def told_besides():
+    """What others are told where one who was attached before them throws: of a request refused beforehand."""
+    probe = Probe()
+    probe.observe_rejection_failing()
+    probe.observe_rejection()
+    torch.npu.memory._set_allocator_settings("throw_on_npumalloc_oom:True,per_process_memory_fraction:0.5")
+    error = caught(allocate, 600 * MIB)
+    return {"error": error["types"][0], "log": [line[0] for line in told(probe, 2)]}
+
+
+def tracked_twice():
+    """What each of two trackers is told of running out of memory."""
+    probe = Probe()
+    probe.track()
+    probe.track_failing()
+    caught(allocate, 2 * GIB)
+    return [line[:2] for line in probe.log()]
+
+
+def segments_obtained():
+    """Stacks of segments: by which function each was obtained."""
+    torch.npu.memory._record_memory_history(context="all", stacks="python", max_entries=50)
+    keep = make()
+    found = [frames(segment)[:1] for segment in torch.npu.memory._snapshot()["segments"]]
+    torch.npu.memory._record_memory_history(enabled=None)
+    return {"found": found, "kept": keep.nbytes}
