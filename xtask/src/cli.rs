@@ -61,7 +61,7 @@ pub enum Command {
     /// intervals; fails when memory grows after the second interval.
     Soak(SoakArgs),
 
-    /// Plant faults in the core and see whether the tests find them
+    /// Plant faults and see whether the tests find them
     ///
     /// The faults are in tests/mutations. Works in a copy of the tree. Fails when
     /// fewer than 90 % are found.
@@ -271,8 +271,21 @@ pub enum Sanitizer {
     Thread,
 }
 
+/// What faults are planted in.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum MutatedLayer {
+    /// The Rust core
+    Core,
+    /// The C++ layer, with the tests that its list names for each fault
+    Shim,
+}
+
 #[derive(Args)]
 pub struct MutateArgs {
+    /// Where the faults are
+    #[arg(long, value_enum, default_value_t = MutatedLayer::Core)]
+    pub layer: MutatedLayer,
+
     /// Only faults with this text in their file or description; may be given several times
     #[arg(long, value_name = "TEXT")]
     pub only: Vec<String>,

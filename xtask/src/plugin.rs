@@ -18,6 +18,9 @@ const TARGET: &str = "npualloc_torch_npu";
 const PLUGGABLE: &str = "npualloc_pluggable";
 /// What CMake calls the library of [`build_probe`].
 pub const PROBE_TARGET: &str = "npualloc_probe";
+/// Where CMake puts the plug-in and that library.
+pub const PLUGIN_PLACE: &str = "cpp/torch_npu/libnpualloc_torch_npu.so";
+pub const PROBE_PLACE: &str = "tests/probe/libnpualloc_probe.so";
 
 pub fn main(arguments: &PluginArgs) -> Result<ExitCode> {
     let project = Project::locate()?;
@@ -45,7 +48,7 @@ impl Plugin {
         let tree = CMakeTree::configure(project, python, Tests::Leave)?;
         tree.build(&[TARGET, PLUGGABLE])?;
         Ok(Self {
-            library: tree.built("cpp/torch_npu/libnpualloc_torch_npu.so")?,
+            library: tree.built(PLUGIN_PLACE)?,
             pluggable: tree.built("cpp/torch_npu/pluggable/libnpualloc_pluggable.so")?,
         })
     }
@@ -58,7 +61,7 @@ impl Plugin {
 pub fn build_probe(project: &Project, python: &Python) -> Result<PathBuf> {
     let tree = CMakeTree::configure(project, python, Tests::Leave)?;
     tree.build(&[PROBE_TARGET])?;
-    tree.built("tests/probe/libnpualloc_probe.so")
+    tree.built(PROBE_PLACE)
 }
 
 /// Whether the GoogleTest suites are part of a build.
@@ -135,7 +138,10 @@ impl CMakeTree {
     }
 
     /// A library that was built.
-    fn built(&self, place: &str) -> Result<PathBuf> {
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn built(&self, place: &str) -> Result<PathBuf> {
         let path = self.directory.join(place);
         ensure!(path.exists(), "CMake built no {}", path.display());
         Ok(path)

@@ -59,6 +59,42 @@ impl Said {
     }
 }
 
+/// What a run of `timeout … pytest` or `timeout … ctest` said.
+#[derive(Default)]
+pub struct SaidByTests {
+    /// The first test that failed.
+    test: Option<String>,
+}
+
+impl SaidByTests {
+    /// Takes a line of its output.
+    pub fn line(&mut self, line: &str) {
+        let of_pytest = line.strip_prefix("FAILED ").or(line.strip_prefix("ERROR "));
+        // "\t  3 - Name (Failed)", also "(SEGFAULT)".
+        let of_ctest = line
+            .strip_prefix('\t')
+            .and_then(|line| line.split_once(" - "))
+            .map(|(_, rest)| rest);
+        if let Some(name) = of_pytest
+            .or(of_ctest)
+            .and_then(|rest| rest.split(' ').next())
+        {
+            self.test.get_or_insert(name.to_owned());
+        }
+    }
+
+    /// What a run that ended with `code` shows; `None` where it shows nothing of the fault.
+    pub fn fate(self, code: Option<i32>) -> Option<Fate> {
+        match (code, self.test) {
+            (Some(0), None) => Some(Fate::Survived),
+            (Some(124 | 137), _) => Some(Fate::Endless),
+            // Of pytest, and of ctest.
+            (Some(1 | 8), Some(test)) => Some(Fate::Found(test)),
+            _ => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,5 +136,37 @@ mod tests {
         assert_eq!(fate(&[failed, killed], Some(101)), None);
         assert_eq!(fate(&[], Some(127)), None);
         assert_eq!(fate(&[], None), None);
+    }
+
+    /// What a run of pytest or ctest with these lines and this end shows.
+    fn fate_of_tests(lines: &[&str], code: Option<i32>) -> Option<Fate> {
+        let mut said = SaidByTests::default();
+        lines.iter().for_each(|line| said.line(line));
+        said.fate(code)
+    }
+
+    #[test]
+    fn tests_of_pytest_and_ctest_find_faults_too() {
+        let found = |by: &str| Some(Fate::Found(by.to_owned()));
+        let passed = "===== 7 passed in 9.92s =====";
+        assert_eq!(fate_of_tests(&[passed], Some(0)), Some(Fate::Survived));
+        let failed = "FAILED tests/python/test_raw.py::test_a[x] - AssertionError: 1";
+        assert_eq!(
+            fate_of_tests(&[failed], Some(1)),
+            found("tests/python/test_raw.py::test_a[x]")
+        );
+        let lines = [
+            "The following tests FAILED:",
+            "\t  3 - DeviceAllocator.Copies (Failed)",
+        ];
+        assert_eq!(
+            fate_of_tests(&lines, Some(8)),
+            found("DeviceAllocator.Copies")
+        );
+        assert_eq!(fate_of_tests(&[], Some(124)), Some(Fate::Endless));
+        // None collected, not to be started, out of memory.
+        for code in [Some(5), Some(1), Some(127), None] {
+            assert_eq!(fate_of_tests(&[], code), None);
+        }
     }
 }
