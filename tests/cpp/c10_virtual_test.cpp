@@ -47,21 +47,36 @@ class Hooks : public npualloc::c10_backend::Hooks {
   void copy(void*, const void*, std::size_t) override {}
 };
 
-TEST(C10VirtualTest, ReturnsLaterWhatTheDriverDidNotTakeBack) {
+class C10VirtualTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    allocator.init(1);
+    allocator.allocate(30 * kMiB);
+    EXPECT_GT(handles, 0);
+    free_code = 507899;
+  }
+
+  void TearDown() override {
+    EXPECT_GT(handles, 0);
+    free_code = 0;
+    allocator.emptyCache();
+    EXPECT_EQ(handles, 0);
+  }
+
   FakeDevice device;
   Hooks hooks;
-  DeviceAllocator allocator(hooks, with_virtual_memory(device.table()),
-                            {.config = "expandable_segments:True"});
-  allocator.init(1);
-  allocator.allocate(30 * kMiB);
-  EXPECT_GT(handles, 0);
-  free_code = 507899;
+  DeviceAllocator allocator{
+      hooks, with_virtual_memory(device.table()), {.config = "expandable_segments:True"}};
+};
+
+TEST_F(C10VirtualTest, ReturnsLaterWhatTheDriverDidNotTakeBack) {
   EXPECT_THROW(allocator.emptyCache(), c10::Error);
-  EXPECT_GT(handles, 0);
-  free_code = 0;
   allocator.resetAccumulatedStats(0);
-  allocator.emptyCache();
-  EXPECT_EQ(handles, 0);
+}
+
+// Not by emptyCache, so that only the statistics tell that the device was used.
+TEST_F(C10VirtualTest, ReturnsWhatTheCoreCouldNotReturn) {
+  EXPECT_THROW(allocator.core().empty_cache(0), npualloc::Error);
 }
 
 }  // namespace

@@ -68,8 +68,15 @@ void* PyEval_GetFrame() { return innermost; }
 void* PyFrame_GetBack(void* frame) { return taken(static_cast<Frame*>(frame)->caller); }
 void* PyFrame_GetCode(void* frame) { return taken(frame); }
 int PyFrame_GetLineNumber(void* frame) { return static_cast<Frame*>(frame)->line; }
-void* PyObject_GetAttrString(void* code, const char*) { return taken(code); }
-const char* PyUnicode_AsUTF8(void* text) { return static_cast<Frame*>(text)->name; }
+void* PyObject_GetAttrString(void* code, const char*) {
+  EXPECT_EQ(error, nullptr) << "not to be called with an exception under way";
+  return taken(code);
+}
+const char* PyUnicode_AsUTF8(void* text) {
+  const char* name = static_cast<Frame*>(text)->name;
+  if (name == nullptr) error = text;
+  return name;
+}
 void Py_IncRef(void*) { ++references; }
 void Py_DecRef(void*) { --references; }
 void PyErr_Fetch(void** type, void**, void**) { *type = std::exchange(error, nullptr); }

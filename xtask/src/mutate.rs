@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use comfy_table::Table;
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
 
 use crate::apt::{self, Need};
 use crate::cli::{MutateArgs, MutatedLayer};
@@ -34,29 +34,37 @@ const LEAST: f64 = 0.9;
 const PATIENCE: Duration = Duration::from_secs(600);
 const LONGER: u32 = 20;
 
-/// What the lists of all layers tell of a fault.
-trait Planned: DeserializeOwned + Sync {
-    /// The list, below `tests/mutations`.
-    const LIST: &str;
-
-    fn what(&self) -> &str;
-    fn file(&self) -> &str;
-    /// The text that is replaced.
-    fn from(&self) -> &str;
-    /// Whether the texts can be branches of a choice.
-    fn check(&self) -> Result<()>;
+/// A fault of a list.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Fault {
+    what: String,
+    file: String,
+    /// The text that is replaced, and by what.
+    from: String,
+    to: String,
+    /// Of the core: the suite that is likely to find it.
+    #[serde(default)]
+    first: core::First,
+    /// Of the C++ layer, where it is to be found: files of pytest, and `ctest:` with a pattern.
+    #[serde(default)]
+    tests: Vec<String>,
 }
 
 /// A copy of the tree with all faults of a layer in it, each for its number.
 trait Planted: Sync {
-    type Fault: Planned;
+    /// The list, below `tests/mutations`.
+    const LIST: &str;
+
+    /// Whether the layer's code can have the fault.
+    fn check(fault: &Fault) -> Result<()>;
 
     /// Without a fault every test passes, or finding one would mean nothing. Returns the time of the suite that takes
     /// longest.
-    fn check_sound(&self, chosen: &[(usize, &Self::Fault)]) -> Result<Duration>;
+    fn check_sound(&self, chosen: &[(usize, &Fault)]) -> Result<Duration>;
 
     /// The test that finds the fault, each suite stopped at the limit.
-    fn judge(&self, number: usize, fault: &Self::Fault, limit: Duration) -> Result<Fate>;
+    fn judge(&self, number: usize, fault: &Fault, limit: Duration) -> Result<Fate>;
 }
 
 pub fn main(arguments: &MutateArgs) -> Result<ExitCode> {
@@ -74,13 +82,13 @@ pub fn main(arguments: &MutateArgs) -> Result<ExitCode> {
 fn try_all<C: Planted>(
     arguments: &MutateArgs,
     project: &Project,
-    make: impl FnOnce(&Project, &[C::Fault]) -> Result<C>,
+    make: impl FnOnce(&Project, &[Fault]) -> Result<C>,
 ) -> Result<ExitCode> {
-    let faults: Vec<C::Fault> = read(project)?;
-    let chosen: Vec<(usize, &C::Fault)> = (1..)
+    let faults: Vec<Fault> = read::<C>(project)?;
+    let chosen: Vec<(usize, &Fault)> = (1..)
         .zip(&faults)
         .filter(|(_, fault)| {
-            let name = format!("{} {}", fault.file(), fault.what());
+            let name = format!("{} {}", &fault.file, &fault.what);
             arguments.only.is_empty() || arguments.only.iter().any(|text| name.contains(text))
         })
         .collect();
@@ -98,8 +106,7 @@ fn try_all<C: Planted>(
         let shown = fate.text();
         process::echo(&format!(
             "{number} {}: {}: {shown}",
-            fault.file(),
-            fault.what()
+            &fault.file, &fault.what
         ));
         let row = (fate, begin.elapsed().as_secs());
         fates
@@ -115,12 +122,7 @@ fn try_all<C: Planted>(
         .set_header(["fault", "file", "found by", "s"]);
     for (number, (fate, seconds)) in &fates {
         let fault = &faults[number - 1];
-        table.add_row([
-            fault.what(),
-            fault.file(),
-            fate.text(),
-            &seconds.to_string(),
-        ]);
+        table.add_row([&fault.what, &fault.file, fate.text(), &seconds.to_string()]);
     }
     let count = |wanted: fn(&Fate) -> bool| fates.values().filter(|(fate, _)| wanted(fate)).count();
     let found = count(|fate| *fate != Fate::Survived);
@@ -165,26 +167,26 @@ fn side_by_side<T: Sync>(
 }
 
 /// Reads a list and checks that each fault can be planted.
-fn read<F: Planned>(project: &Project) -> Result<Vec<F>> {
-    #[derive(serde::Deserialize)]
-    struct Faults<F> {
-        mutation: Vec<F>,
+fn read<C: Planted>(project: &Project) -> Result<Vec<Fault>> {
+    #[derive(Deserialize)]
+    struct Faults {
+        mutation: Vec<Fault>,
     }
-    let path = project.root.join("tests/mutations").join(F::LIST);
+    let path = project.root.join("tests/mutations").join(C::LIST);
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-    let faults: Faults<F> =
+    let faults: Faults =
         toml::from_str(&text).with_context(|| format!("understand {}", path.display()))?;
     for fault in &faults.mutation {
-        let file = project.root.join(fault.file());
+        let file = project.root.join(&fault.file);
         let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
-        let count = text.matches(fault.from()).count();
+        let count = text.matches(&fault.from).count();
         ensure!(
             count == 1,
             "{}: the text to replace occurs {count} times in {}",
-            fault.what(),
-            fault.file()
+            &fault.what,
+            &fault.file
         );
-        fault.check().with_context(|| fault.what().to_owned())?;
+        C::check(fault).with_context(|| fault.what.clone())?;
     }
     Ok(faults.mutation)
 }

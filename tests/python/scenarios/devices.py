@@ -110,7 +110,6 @@ def device_stays():
 
 def context_stays():
     """A thread in a context of its own frees what a stream of another device uses: whether it is in its context then."""
-    runtime = ctypes.CDLL("libascendcl.so")
     side = torch.npu.Stream(device=1)
     tensors = []
     for _ in range(40):
@@ -118,12 +117,18 @@ def context_stays():
         with torch.npu.stream(side):
             tensors[-1].fill_(1)
         tensors[-1].record_stream(side)
+    return in_own_context(tensors.clear)
+
+
+def in_own_context(call):
+    """Whether a thread in a context of its own is still in it after a call."""
+    runtime = ctypes.CDLL("libascendcl.so")
     found = []
 
     def work():
         own, current = ctypes.c_void_p(), ctypes.c_void_p()
         assert runtime.aclrtCreateContext(ctypes.byref(own), 0) == 0
-        tensors.clear()
+        call()
         assert runtime.aclrtGetCurrentContext(ctypes.byref(current)) == 0
         found.append(current.value == own.value)
         assert runtime.aclrtSetDevice(0) == 0
@@ -155,21 +160,7 @@ def device_stays_after_use():
 def context_stays_where_the_cache_is_emptied():
     """A thread that has never asked for memory empties the cache in a context of its own: whether it is in its context
     then, and what is left."""
-    runtime = ctypes.CDLL("libascendcl.so")
     probe = Probe()
     allocate(30 * MIB)
-    found = []
-
-    def work():
-        own, current = ctypes.c_void_p(), ctypes.c_void_p()
-        assert runtime.aclrtCreateContext(ctypes.byref(own), 0) == 0
-        probe.empty_cache(1)
-        assert runtime.aclrtGetCurrentContext(ctypes.byref(current)) == 0
-        found.append(current.value == own.value)
-        assert runtime.aclrtSetDevice(0) == 0
-        assert runtime.aclrtDestroyContext(own) == 0
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
+    found = in_own_context(lambda: probe.empty_cache(1))
     return [*found, torch.npu.memory_reserved()]

@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::Planned;
+use super::Fault;
 use crate::env::Project;
 use crate::process;
 
@@ -37,29 +37,29 @@ pub fn tree(
 }
 
 /// The text of a file with its faults planted, by what stands in the place of each fault's text.
-pub fn plant<F: Planned>(
+pub fn plant(
     name: &str,
     text: String,
-    faults: &[F],
-    switch: impl Fn(usize, &F) -> String,
+    faults: &[Fault],
+    switch: impl Fn(usize, &Fault) -> String,
 ) -> Result<String> {
-    let own = || (1..).zip(faults).filter(|(_, fault)| fault.file() == name);
+    let own = || (1..).zip(faults).filter(|(_, fault)| fault.file == name);
     let mut text = text;
     for (number, fault) in own() {
-        text = text.replace(fault.from(), &switch(number, fault));
+        text = text.replace(&fault.from, &switch(number, fault));
     }
     for (number, fault) in own() {
         ensure!(
             text.contains(&format!("planted({number})")),
             "{}: another fault of {name} replaces the text",
-            fault.what()
+            fault.what
         );
     }
     Ok(text)
 }
 
 /// Removes files of an earlier copy that the tree does not have any more.
-pub fn remove_others(directory: &Path, kept: &HashSet<std::path::PathBuf>) -> Result<()> {
+pub fn remove_others(directory: &Path, kept: &HashSet<PathBuf>) -> Result<()> {
     let listed = || format!("list {}", directory.display());
     for entry in fs::read_dir(directory).with_context(listed)? {
         let path = entry.with_context(listed)?.path();

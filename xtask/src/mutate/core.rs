@@ -12,7 +12,7 @@ use syn::{Block, Expr, Pat, Stmt};
 
 use super::copy;
 use super::fate::{Fate, Said};
-use super::{LONGER, PATIENCE, Planned, Planted};
+use super::{Fault, LONGER, PATIENCE, Planted};
 use crate::env::Project;
 use crate::process::{self, say};
 
@@ -38,20 +38,9 @@ const PARTS: [&str; 11] = [
     "tests/rust",
 ];
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Fault {
-    what: String,
-    file: String,
-    from: String,
-    to: String,
-    #[serde(default)]
-    first: First,
-}
-
 #[derive(Deserialize, Clone, Copy, Default)]
 #[serde(rename_all = "lowercase")]
-enum First {
+pub enum First {
     /// Random programs beside the model.
     #[default]
     Programs,
@@ -59,57 +48,32 @@ enum First {
     Unit,
 }
 
-impl Fault {
-    fn is_statement(&self) -> bool {
-        self.from.ends_with(';')
-    }
-
-    /// Whether both texts can be a branch of the choice: an expression, or statements that leave no name behind.
-    fn has_two_branches(&self) -> bool {
-        let names = |statement: &Stmt| matches!(statement, Stmt::Local(local) if !matches!(local.pat, Pat::Wild(_)));
-        [&self.from, &self.to].into_iter().all(|text| {
-            if self.is_statement() {
-                let block = syn::parse_str::<Block>(&format!("{{ {text} }}"));
-                block.is_ok_and(|block| !block.stmts.iter().any(names))
-            } else {
-                syn::parse_str::<Expr>(text).is_ok()
-            }
-        })
-    }
-
-    /// What stands in the place of `from`.
-    fn switch(&self, number: usize) -> String {
-        let (from, to) = (&self.from, &self.to);
-        let choice = format!("if crate::size::planted({number}) {{ {to} }} else {{ {from} }}");
-        if self.is_statement() {
-            choice
-        } else {
-            format!("({choice})")
-        }
-    }
+/// Whether a fault's text is statements, not an expression.
+fn is_statement(fault: &Fault) -> bool {
+    fault.from.ends_with(';')
 }
 
-impl Planned for Fault {
-    const LIST: &str = "core.toml";
+/// Whether both texts can be a branch of the choice: an expression, or statements that leave no name behind.
+fn has_two_branches(fault: &Fault) -> bool {
+    let names = |statement: &Stmt| matches!(statement, Stmt::Local(local) if !matches!(local.pat, Pat::Wild(_)));
+    [&fault.from, &fault.to].into_iter().all(|text| {
+        if is_statement(fault) {
+            let block = syn::parse_str::<Block>(&format!("{{ {text} }}"));
+            block.is_ok_and(|block| !block.stmts.iter().any(names))
+        } else {
+            syn::parse_str::<Expr>(text).is_ok()
+        }
+    })
+}
 
-    fn what(&self) -> &str {
-        &self.what
-    }
-
-    fn file(&self) -> &str {
-        &self.file
-    }
-
-    fn from(&self) -> &str {
-        &self.from
-    }
-
-    fn check(&self) -> Result<()> {
-        ensure!(
-            self.has_two_branches(),
-            "both texts must be expressions, or statements that leave no name behind"
-        );
-        Ok(())
+/// What stands in the place of `from`.
+fn switch(number: usize, fault: &Fault) -> String {
+    let (from, to) = (&fault.from, &fault.to);
+    let choice = format!("if crate::size::planted({number}) {{ {to} }} else {{ {from} }}");
+    if is_statement(fault) {
+        choice
+    } else {
+        format!("({choice})")
     }
 }
 
@@ -141,7 +105,6 @@ impl Copy {
                 std::str::from_utf8(bytes).with_context(|| format!("{name} is not UTF-8"))?;
             // Test programs need no static library.
             let text = text.replace(r#"["rlib", "staticlib"]"#, r#"["rlib"]"#);
-            let switch = |number, fault: &Fault| fault.switch(number);
             let mut text = copy::plant(name, text, faults, switch)?;
             if name == "src/size.rs" {
                 text += PLANTED;
@@ -203,7 +166,15 @@ impl Copy {
 }
 
 impl Planted for Copy {
-    type Fault = Fault;
+    const LIST: &str = "core.toml";
+
+    fn check(fault: &Fault) -> Result<()> {
+        ensure!(
+            has_two_branches(fault),
+            "both texts must be expressions, or statements that leave no name behind"
+        );
+        Ok(())
+    }
 
     fn check_sound(&self, _: &[(usize, &Fault)]) -> Result<Duration> {
         say("the tests without a fault");
@@ -273,14 +244,13 @@ mod tests {
     #[test]
     fn what_is_no_branch_is_refused() {
         let fault = |from: &str, to: &str| Fault {
-            what: String::new(),
-            file: String::new(),
             from: from.into(),
             to: to.into(),
-            first: First::Unit,
+            ..Fault::default()
         };
-        assert!(fault("a < b", "true").check().is_ok());
-        assert!(fault("let _ = a(); b = c;", "").check().is_ok());
+        let check = |from, to| Copy::check(&fault(from, to));
+        assert!(check("a < b", "true").is_ok());
+        assert!(check("let _ = a(); b = c;", "").is_ok());
         for (from, to) in [
             ("let kept = a;", "let kept = false;"),
             ("if a {", "if true {"),
@@ -288,7 +258,7 @@ mod tests {
             ("a || b ||", "a ||"),
             ("a", "b ||"),
         ] {
-            assert!(fault(from, to).check().is_err(), "{from} {to}");
+            assert!(check(from, to).is_err(), "{from} {to}");
         }
     }
 }

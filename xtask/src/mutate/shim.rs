@@ -7,10 +7,9 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Deserialize;
 
 use super::fate::{Fate, SaidByTests};
-use super::{LONGER, PATIENCE, Planned, Planted, copy, side_by_side};
+use super::{Fault, LONGER, PATIENCE, Planted, copy, side_by_side};
 use crate::cli::Torch;
 use crate::device::{Device, Knobs, build_simulator};
 use crate::env::Project;
@@ -37,47 +36,13 @@ inline bool npualloc_planted(int number) {
 /// Before the name of a C++ test: these are known by a pattern of ctest's, others by their file.
 const CTEST: &str = "ctest:";
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Fault {
-    what: String,
-    file: String,
-    from: String,
-    to: String,
-    /// Where it is to be found: files of pytest, and `ctest:` with a pattern.
-    tests: Vec<String>,
-}
-
-impl Fault {
-    /// What stands in the place of `from`.
-    fn switch(&self, number: usize) -> String {
-        let (from, to) = (&self.from, &self.to);
-        if from.trim_end().ends_with([';', '}']) {
-            format!("if (npualloc_planted({number})) {{ {to} }} else {{ {from} }}")
-        } else {
-            format!("(npualloc_planted({number}) ? ({to}) : ({from}))")
-        }
-    }
-}
-
-impl Planned for Fault {
-    const LIST: &str = "shim.toml";
-
-    fn what(&self) -> &str {
-        &self.what
-    }
-
-    fn file(&self) -> &str {
-        &self.file
-    }
-
-    fn from(&self) -> &str {
-        &self.from
-    }
-
-    fn check(&self) -> Result<()> {
-        ensure!(!self.tests.is_empty(), "it names no tests");
-        Ok(())
+/// What stands in the place of a fault's text: a statement or a block, or an expression.
+fn switch(number: usize, fault: &Fault) -> String {
+    let (from, to) = (&fault.from, &fault.to);
+    if from.trim_end().ends_with([';', '}']) {
+        format!("if (npualloc_planted({number})) {{ {to} }} else {{ {from} }}")
+    } else {
+        format!("(npualloc_planted({number}) ? ({to}) : ({from}))")
     }
 }
 
@@ -103,7 +68,6 @@ impl Copy {
             }
             let text =
                 std::str::from_utf8(bytes).with_context(|| format!("{name} is not UTF-8"))?;
-            let switch = |number, fault: &Fault| fault.switch(number);
             let text = copy::plant(name, text.to_owned(), faults, switch)?;
             Ok(Some(include.clone() + &text))
         })?;
@@ -202,7 +166,12 @@ impl Copy {
 }
 
 impl Planted for Copy {
-    type Fault = Fault;
+    const LIST: &str = "shim.toml";
+
+    fn check(fault: &Fault) -> Result<()> {
+        ensure!(!fault.tests.is_empty(), "it names no tests");
+        Ok(())
+    }
 
     fn check_sound(&self, chosen: &[(usize, &Fault)]) -> Result<Duration> {
         say("the tests without a fault");

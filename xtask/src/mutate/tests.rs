@@ -7,8 +7,8 @@ use super::*;
 #[test]
 fn all_faults_can_be_planted() {
     let project = Project::locate().unwrap();
-    assert!(!read::<core::Fault>(&project).unwrap().is_empty());
-    assert!(!read::<shim::Fault>(&project).unwrap().is_empty());
+    assert!(!read::<core::Copy>(&project).unwrap().is_empty());
+    assert!(!read::<shim::Copy>(&project).unwrap().is_empty());
 }
 
 #[test]
