@@ -1,5 +1,7 @@
 """The debug mode, `NPUALLOC_DEBUG`: what it finds on a device with real pages, and what it says."""
 
+import re
+
 import pytest
 
 from environments import BACKED
@@ -42,6 +44,21 @@ def test_an_overrun_is_an_error_of_the_next_allocation(debug, count):
     assert line in outcome.output
 
 
+def test_a_stack_that_is_too_long_is_cut(debug):
+    message = debug("overrun_under_long_names", ALL).value
+    assert "past the end of a block: 4 bytes differ" in message and "longlong" in message
+    assert " in call" not in message.split("longlong")[0]
+
+
+def test_a_thread_without_python_has_a_stack(debug):
+    value = debug("written_after_a_free_elsewhere", ALL).value
+    assert value["failed"] == 0 and value["same"]
+    (allocated,), (freed,) = (
+        re.findall(rf"{what} after .*\n((?:.*\(\+0x[0-9a-f]+\).*\n?)+)", value["error"]) for what in ("allocated", "freed"))
+    for stack in (allocated, freed):
+        assert "libnpualloc_probe.so(+0x" in stack.splitlines()[0], stack
+
+
 @pytest.mark.parametrize("env", [{}, VIRTUAL], ids=["fixed", "virtual"])
 def test_a_pool_ends_while_a_finding_is_to_be_raised(debug, env):
     value = debug("overrun_before_a_pool_ends", ALL, env=env).value
@@ -81,10 +98,17 @@ def test_freed_memory_holds_no_numbers(debug, env):
     assert value["read"] == [255] * 4
 
 
+@pytest.mark.parametrize("device", [0, 1])
 @pytest.mark.parametrize("env", [{}, VIRTUAL], ids=["fixed", "virtual"])
-def test_work_that_was_recorded_is_waited_for(debug, env):
-    value = debug("pending", ALL, env=env).value
+def test_work_that_was_recorded_is_waited_for(debug, env, device):
+    value = debug("pending", ALL, env=env, device=device).value
     assert value["requested_bytes.all.current"] == 0
+
+
+# torch_npu's threads, which may not wait for what they are to do themselves.
+@pytest.mark.parametrize("name, waits", [("acl_thread", False), ("release_thread", False), ("another", True)])
+def test_a_check_waits_for_the_device(debug, name, waits):
+    assert (debug("freed_by", ALL, name=name).value > 0) == waits
 
 
 @pytest.mark.parametrize(

@@ -172,11 +172,14 @@ def test_cached_memory_goes_back_before_a_request_is_refused(run_both, engine):
     assert subject.value == stock.value
 
 
-def test_a_want_of_large_pages_is_no_exception(run_both):
-    stock, subject = run_both(
-        "limits:without_pages_of_1g", env={"PYTORCH_NPU_ALLOC_CONF": "page_size:1g"}
-    )
-    assert subject.value == stock.value == [3 * MIB, GIB]
+@pytest.mark.parametrize("off", ["0", "1"])
+def test_a_want_of_large_pages_is_a_warning_and_no_exception(run_both, off):
+    env = {"PYTORCH_NPU_ALLOC_CONF": "page_size:1g", "TORCH_NPU_WARNING_DISABLE": off}
+    stock, subject = run_both("limits:without_pages_of_1g", env=env)
+    assert subject.value == stock.value == [[3 * MIB, GIB], 3 * GIB]
+    for outcome in (stock, subject):
+        said = "Warning: The malloc 1G large-page physical memory failed, so malloc 2M page memory."
+        assert outcome.output.count(said) == (off == "0")
 
 
 def test_a_fault_of_memory_is_named(run, subject):

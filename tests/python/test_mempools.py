@@ -4,7 +4,7 @@ import pytest
 
 from compare import same_error
 from environments import SMALL
-from sizes import MIB
+from sizes import GIB, MIB
 
 #: Why the device may hold memory that the allocator does not count.
 OWN = "another allocator has its own memory"
@@ -64,6 +64,18 @@ def test_an_own_allocator_serves(run):
 def test_a_pools_own_allocator_supplies_its_segments(run):
     stages = run("own_allocators:pool_of_its_own", provokes=OWN).value["stages"]
     assert [stage[:2] for stage in stages] == [[1, 0], [1, 0], [1, 0], [1, 0], [1, 1]]
+
+
+def test_a_pools_own_allocator_frees_on_its_device(run_both):
+    stock, subject = run_both("own_allocators:on_another_device", provokes=OWN)
+    assert subject.value == stock.value == [1, 0, 1]
+
+
+def test_a_pools_own_allocator_may_have_nothing(run_both):
+    stock, subject = run_both("own_allocators:exhausted", provokes=OWN, env={"CANN_SIM_CAPACITY": str(GIB)})
+    assert subject.value["error"]["types"][0] == "torch.OutOfMemoryError"
+    same_error(stock.value.pop("error"), subject.value.pop("error"))
+    assert subject.value == stock.value
 
 
 def test_memory_of_an_own_allocator_is_shared_anew(run_both):

@@ -187,6 +187,23 @@ def test_hccls_refusals_are_errors_and_change_nothing(run, subject):
     assert value["unchanged"] and value["again"]
 
 
+def test_a_range_that_hccl_refuses_goes_back(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator keeps it")
+    value = run("sharing:refused_range", env=VIRTUAL).value
+    assert "error code is 7" in without_place(value["error"]["line"])
+    assert value["kept"] == 0
+
+
+@pytest.mark.parametrize("call, known", [("aclrtUnmapMem", True), ("aclrtReleaseMemAddress", False)])
+def test_hccl_knows_what_the_driver_keeps(run, subject, call, known):
+    if subject == "stock":
+        pytest.skip("HCCL has forgotten it there")
+    first, second = run("sharing:driver_keeps", fault=f"{call}:every=1,code=507899", env=VIRTUAL).value
+    assert first[1:] == [known, 1]
+    assert second == [None, False, 0]
+
+
 @pytest.mark.parametrize("after", [0, 1, 2, 3])
 def test_a_refusal_half_way_leaves_hccl_nothing(run, subject, after):
     if subject == "stock":

@@ -106,10 +106,12 @@ def test_streams_take_turns_without_a_wait_of_the_host(run, subject):
     assert ordered >= 10
 
 
-def test_memory_moves_between_streams_that_were_never_current(run, subject):
+# So many are in each of torch_npu's pools.
+@pytest.mark.parametrize("streams", ["32", "8"])
+def test_memory_moves_between_streams_that_were_never_current(run, subject, streams):
     if subject == "stock":
         pytest.skip("the stock allocator waits for the device and unmaps everything")
-    value = run("virtual:moved_by_name", env=VIRTUAL | SMALL).value
+    value = run("virtual:moved_by_name", env=VIRTUAL | SMALL | {"STREAMS_PER_DEVICE": streams}).value
     assert value == {"synchronisations": 0, "retries": 0}
 
 

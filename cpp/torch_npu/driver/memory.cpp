@@ -7,7 +7,6 @@
 #include "../allocator/npu_allocator.h"
 #include "../allocator/settings.h"
 #include "calls.h"
-#include "stream_names.h"
 
 namespace npualloc::torch_npu_plugin {
 
@@ -49,7 +48,6 @@ std::int32_t reserve_address_fn(void*, std::int32_t device, std::size_t bytes,
                                 std::uintptr_t* addr) {
   return guarded([&] {
     const DeviceScope scope(device);
-    stream_names().note_current(index(device));
     void* ptr = nullptr;
     const acl::Code code =
         acl::told_by_code(api(), [&] { return api().reserve_address(&ptr, bytes, 0, nullptr, 1); });

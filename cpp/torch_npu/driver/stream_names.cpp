@@ -30,13 +30,6 @@ std::optional<c10_npu::NPUStream> made_stream(c10::DeviceIndex device, c10::Stre
 
 }  // namespace
 
-void StreamNames::note_current(c10::DeviceIndex device) {
-  const c10_npu::NPUStream current = c10_npu::getCurrentNPUStream(device);
-  if (is_external(current)) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  streams_.insert_or_assign(handle_of(current), current);
-}
-
 std::optional<c10_npu::NPUStream> StreamNames::find(c10::DeviceIndex device,
                                                     std::uintptr_t handle) {
   const c10_npu::NPUStream current = c10_npu::getCurrentNPUStream(device);

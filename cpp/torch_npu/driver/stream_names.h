@@ -13,10 +13,8 @@ namespace npualloc::torch_npu_plugin {
 // Thread-safe. torch_npu's streams live as long as the process, so nothing is ever removed.
 class StreamNames {
  public:
-  // Notes the calling thread's current stream on a device, if torch_npu has made it.
-  void note_current(c10::DeviceIndex device);
   // The stream with this handle of the runtime; nothing when torch_npu has not made it. Slow for a
-  // stream that was never asked for or noted.
+  // stream that was not found before.
   std::optional<c10_npu::NPUStream> find(c10::DeviceIndex device, std::uintptr_t handle);
 
  private:

@@ -9,6 +9,7 @@ import torch
 
 from scenarios.common import MIB, allocate, caught, pick, stats
 from scenarios.engine import change
+from scenarios.virtual import calls
 
 NAMES = ["allocated_bytes.all.current", "requested_bytes.all.current"]
 
@@ -47,6 +48,14 @@ def overrun(count):
     first = caught(allocate, 100)
     second = caught(allocate, 100)
     return {"address": address, "first": first, "second": second}
+
+
+def overrun_under_long_names():
+    """An overrun, found and told where the names of the callers' files are long."""
+    names = {"overrun": overrun}
+    lines = "def call(depth):\n    return call(depth - 1) if depth else overrun(4)\n"
+    exec(compile(lines, "long" * 2000, "exec"), names)
+    return _message(names["call"](20)["first"])
 
 
 def overrun_before_a_pool_ends():
@@ -93,19 +102,52 @@ def after_free(write):
     return {"same": again.data_ptr() == address, "error": _message(error), "read": read}
 
 
-def pending():
-    """Work on other streams that was recorded is waited for: nothing is found."""
-    side = torch.npu.Stream()
+def written_after_a_free_elsewhere():
+    """A write to memory that a thread without Python had and freed."""
+    tensor = allocate(3 * MIB)
+    address = tensor.data_ptr()
+    del tensor
+    failed = ctypes.PyDLL(os.environ["NPUALLOC_PROBE"]).probe_allocate_elsewhere(0, ctypes.c_size_t(3 * MIB))
+    _write(address + MIB, 8)
+    again = allocate(3 * MIB)
+    error = caught(torch.npu.empty_cache)
+    return {"failed": failed, "same": again.data_ptr() == address, "error": _message(error)}
+
+
+def pending(device):
+    """Work on other streams that was recorded is waited for, whichever device is current: nothing is found."""
+    side = torch.npu.Stream(device)
     # Longer than all calls together.
     _runtime().cannSimSetKernelTime(ctypes.c_uint64(1_000_000_000))
     for _ in range(5):
-        tensor = allocate(3 * MIB)
-        with torch.npu.stream(side):
-            tensor.fill_(1)
-        tensor.record_stream(side)
+        with torch.npu.device(device):
+            tensor = allocate(3 * MIB)
+            with torch.npu.stream(side):
+                tensor.fill_(1)
+            tensor.record_stream(side)
         del tensor
     torch.npu.empty_cache()
-    return pick(stats(), *NAMES)
+    return pick(stats(device), *NAMES)
+
+
+def freed_by(name):
+    """A thread of that name frees a block; how often the device is waited for then."""
+    tensors = [allocate(3 * MIB)]
+    torch.npu.synchronize()
+    waits = []
+
+    def free():
+        torch.npu.set_device(0)
+        # PR_SET_NAME
+        assert ctypes.CDLL(None).prctl(15, name.encode()) == 0
+        before = calls("aclrtSynchronizeDevice")
+        tensors.clear()
+        waits.append(calls("aclrtSynchronizeDevice") - before)
+
+    thread = threading.Thread(target=free)
+    thread.start()
+    thread.join()
+    return waits[0]
 
 
 def checked(plugin):

@@ -159,8 +159,8 @@ def grown_then_refused():
 def without_pages_of_1g():
     """The driver has set no 1 GiB pages aside, and warnings are exceptions."""
     warnings.simplefilter("error")
-    keep = allocate(3 * MIB)
-    return [keep.nbytes, torch.npu.memory_reserved()]
+    keep = [allocate(3 * MIB), allocate(GIB)]
+    return [[one.nbytes for one in keep], torch.npu.memory_reserved()]
 
 
 def told_with_codes():

@@ -81,6 +81,30 @@ def pool_of_its_own():
     return {"stages": stages, "segments": segments, "kept": outside.nbytes}
 
 
+def on_another_device():
+    """Memory of a pool's own allocator goes back while another device is current; the one that it finds current."""
+    mine = own()
+    probe = Probe()
+    with torch.npu.device(1):
+        pool = torch.npu.memory.MemPool(mine.allocator())
+        with torch.npu.memory.use_mem_pool(pool):
+            tensor = allocate(30 * MIB)
+    found = tensor.device.index
+    del tensor, pool
+    torch.npu.empty_cache()
+    return [found, torch.npu.current_device(), probe.own_freed_on()]
+
+
+def exhausted():
+    """A pool's own allocator has nothing; then it has."""
+    mine = own()
+    pool = torch.npu.memory.MemPool(mine.allocator())
+    with torch.npu.memory.use_mem_pool(pool):
+        error = caught(allocate, 2048 * MIB)
+        kept = allocate(30 * MIB)
+    return {"error": error, "kept": kept.nbytes, **pick(stats(), *NAMES, "num_ooms")}
+
+
 def shared_again():
     """Memory of a pool's own allocator is shared, goes back, and comes again at the same address."""
     mine = own()

@@ -296,6 +296,32 @@ def forgets_nothing():
     return {"error": error, **pick(stats(), *NAMES)}
 
 
+def driver_keeps(fault):
+    """The driver keeps what HCCL knows, and then it takes it back: what HCCL knows each time."""
+    probe = Probe()
+    address = probe.raw_alloc(41 * MIB)
+    probe.build_map(0, 1)
+    torch.npu.synchronize()
+    probe.raw_delete(address)
+    rows = []
+    for faults in (fault, ""):
+        assert ctypes.CDLL("libascendcl.so").cannSimSetFaults(faults.encode()) == 0
+        error = refused(probe.empty_cache, 1)
+        known = summed(probe.hccl_calls(), {})
+        rows.append([error and error["line"], known["any"], known["ranges"]])
+    return rows
+
+
+def refused_range():
+    """HCCL refuses the first range; how many ranges of addresses the driver has given and not had back."""
+    probe = Probe()
+    probe.build_map(0, 1)
+    before = calls(RESERVE) - calls(RELEASE)
+    probe.hccl_result(7)
+    error = refused(probe.raw_alloc, 41 * MIB)
+    return {"error": error, "kept": calls(RESERVE) - calls(RELEASE) - before}
+
+
 def older_hccl():
     """An HCCL without functions for zero copy."""
     probe = Probe(hccl=False)
