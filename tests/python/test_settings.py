@@ -118,6 +118,7 @@ CUDA, HIP, ANY, NPU = (f"PYTORCH_{name}ALLOC_CONF" for name in ("CUDA_", "HIP_",
     {CUDA: "max_split_size_mb:64", NPU: ""}, {CUDA: "max_split_size_mb:64", NPU: "base_addr_aligned_kb:0"},
     {CUDA: "max_split_size_mb:64", NPU: "expandable_segments:True"},
     {CUDA: "expandable_segments:True", NPU: "max_split_size_mb:64"}, {CUDA: "foo:1"}, {NPU: "", ANY: ""},
+    {NPU: "expandable_segments:True", ANY: "expandable_segments:False"}, {NPU: "", ANY: "expandable_segments:True"},
 ], ids=lambda env: ",".join(f"{name[8:-11]}={text}" for name, text in env.items()))
 def test_variables_of_other_devices_count_as_in_stock(run_both, env):
     # Without a key npualloc would have virtual segments.

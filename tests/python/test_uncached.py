@@ -68,8 +68,9 @@ def test_a_released_pool_keeps_nothing(run_both):
     assert subject.value == stock.value
 
 
-def test_zero_means_cached(run_both):
-    env = {"PYTORCH_NO_NPU_MEMORY_CACHING": "0"}
+@pytest.mark.parametrize("text", ["0", ""])
+def test_zero_means_cached(run_both, text):
+    env = {"PYTORCH_NO_NPU_MEMORY_CACHING": text}
     stock, subject = run_both("uncached:tensors", env=env)
     assert subject.value["npu"]["reserved_bytes.all.peak"] > 0
     assert subject.value == stock.value

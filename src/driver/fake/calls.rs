@@ -61,15 +61,20 @@ impl Driver for FakeDriver {
 
     fn event_create(&self, _device: DeviceId) -> DriverResult<EventHandle> {
         let mut inner = self.enter("event_create")?;
-        inner.next_event += 1;
-        let event = inner.next_event;
+        let event = inner.vacant_events.pop().unwrap_or_else(|| {
+            inner.next_event += 1;
+            inner.next_event
+        });
         inner.events.insert(event, None);
         Ok(EventHandle(event))
     }
 
     fn event_destroy(&self, event: EventHandle) -> DriverResult<()> {
         let mut inner = self.enter("event_destroy")?;
-        inner.events.remove(&event.0);
+        if inner.events.remove(&event.0).is_some() {
+            inner.for_streams.remove(&event.0);
+            inner.vacant_events.push(event.0);
+        }
         Ok(())
     }
 

@@ -43,6 +43,8 @@ struct Device {
     /// Mappings by address.
     mapped: BTreeMap<usize, PhysicalHandle>,
     next_handle: usize,
+    /// Handles given back, which are given again: the last one first, as addresses of the runtime's own objects are.
+    vacant_handles: Vec<usize>,
     /// Taken by somebody else, bytes.
     others: usize,
     /// Addresses that can be reserved, bytes; `None` for any number.
@@ -80,6 +82,8 @@ struct Inner {
     waits: Vec<Wait>,
     waits_refused: bool,
     next_event: usize,
+    /// As for handles.
+    vacant_events: Vec<usize>,
     calls: BTreeMap<&'static str, u64>,
     total_calls: u64,
     fail_at: Option<(u64, i32)>,

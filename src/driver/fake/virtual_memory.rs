@@ -62,9 +62,12 @@ impl VirtualMemory for FakeDriver {
             });
         }
         slot.used += bytes;
-        slot.next_handle += 1;
-        slot.physical.insert(slot.next_handle, (bytes, 0));
-        Ok(PhysicalHandle(slot.next_handle))
+        let handle = slot.vacant_handles.pop().unwrap_or_else(|| {
+            slot.next_handle += 1;
+            slot.next_handle
+        });
+        slot.physical.insert(handle, (bytes, 0));
+        Ok(PhysicalHandle(handle))
     }
 
     fn free_physical(&self, device: DeviceId, handle: PhysicalHandle) -> DriverResult<()> {
@@ -73,6 +76,7 @@ impl VirtualMemory for FakeDriver {
         match slot.physical.get(&handle.0).copied() {
             Some((bytes, 0)) => {
                 slot.physical.remove(&handle.0);
+                slot.vacant_handles.push(handle.0);
                 slot.used -= bytes;
                 Ok(())
             }
