@@ -85,7 +85,8 @@ struct DriverTable {
   /// The same of any stream, which another thread may be capturing. Null: never.
   int32_t (*is_stream_capturing)(void* user, StreamToken stream, int32_t* capturing);
 
-  /// Memory of a private pool that was made with an allocator of its own. Null: not supported.
+  /// Memory of a private pool that was made with an allocator of its own; a null pointer is out of
+  /// memory. Null: not supported.
   int32_t (*pool_malloc)(void* user, int32_t device, uint64_t pool_first, uint64_t pool_second,
                          size_t bytes, uintptr_t* addr);
   /// Gives back what `pool_malloc` gave.

@@ -36,13 +36,6 @@ def test_a_share_makes_its_device_current(run_both):
     assert subject.value == stock.value
 
 
-def test_each_device_has_its_own_free_memory(run_both):
-    stock, subject = run_both("other_devices:free")
-    first, second = subject.value["rows"]
-    assert first == second and first[0] == 0 > first[1]
-    assert subject.value == stock.value
-
-
 def test_the_number_of_devices_is_no_device(run, subject):
     if subject == "stock":
         pytest.skip("the stock allocator crashes")

@@ -81,7 +81,9 @@ def test_recordings_begin_and_end_where_the_program_has_them(run, subject, reque
     for name in ("first.gz", "second.gz"):
         lines = gzip.decompress((tmp_path / name).read_bytes()).decode().splitlines()
         assert sizes_of(lines) == [5 * MIB]
-        assert "s *" in lines and any(line.startswith("k ") for line in lines)
+        # The wait that failed is none.
+        assert [line for line in lines if line.startswith("s ")] == ["s 0", "s *"]
+        assert any(line.startswith("k ") for line in lines)
 
 
 def test_empty_variables_ask_for_nothing(record, run):

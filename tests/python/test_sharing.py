@@ -4,6 +4,7 @@ import pytest
 
 from compare import without_place
 from environments import BACKED, SMALL, VIRTUAL
+from sizes import MIB
 
 BOTH = pytest.mark.parametrize("env", [{}, VIRTUAL], ids=["fixed", "virtual"])
 CLOSING = pytest.mark.parametrize(
@@ -150,6 +151,12 @@ def test_hccl_knows_the_pages_of_virtual_segments(run_both):
         assert "Build HCCL server group redundancy." in one["twice"]["line"]
 
 
+def test_a_handle_that_is_given_again_is_shared_anew(run_both):
+    for outcome in run_both("sharing:shared_anew", env=VIRTUAL | {"CANN_SIM_HANDLES": "again"}):
+        named, old = outcome.value
+        assert named > 0 and old == 0
+
+
 def test_hccl_is_told_of_what_is_there(run_both):
     stock, subject = run_both("sharing:gone_before", env=VIRTUAL)
     assert subject.value["none"] == [] and subject.value["other"]["known"] == {"kept": True}
@@ -195,13 +202,14 @@ def test_a_range_that_hccl_refuses_goes_back(run, subject):
     assert value["kept"] == 0
 
 
-@pytest.mark.parametrize("call, known", [("aclrtUnmapMem", True), ("aclrtReleaseMemAddress", False)])
-def test_hccl_knows_what_the_driver_keeps(run, subject, call, known):
+@pytest.mark.parametrize("call, mapped", [("aclrtUnmapMem", True), ("aclrtReleaseMemAddress", False)])
+def test_hccl_knows_what_the_driver_keeps(run, subject, call, mapped):
     if subject == "stock":
         pytest.skip("HCCL has forgotten it there")
-    first, second = run("sharing:driver_keeps", fault=f"{call}:every=1,code=507899", env=VIRTUAL).value
-    assert first[1:] == [known, 1]
-    assert second == [None, False, 0]
+    start, first, second = run("sharing:driver_keeps", fault=f"{call}:every=1,code=507899", env=VIRTUAL).value
+    assert start[1] > 40 * MIB and start[2] == 1
+    assert first[1:] == [start[1] if mapped else 0, 1]
+    assert second == [None, 0, 0]
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 3])

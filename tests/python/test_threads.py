@@ -2,7 +2,7 @@
 
 import pytest
 
-from environments import BACKED, VIRTUAL
+from environments import VIRTUAL
 from preload import preloaded, shared_library
 from sizes import MIB
 
@@ -19,14 +19,6 @@ def test_a_thread_without_a_device_empties_the_cache(run_both, version):
     env = {"CANN_SIM_CANN_VERSION": version}
     stock, subject = run_both("threads:newcomer", fresh=True, env=env)
     assert subject.value == stock.value == [0]
-
-
-def test_looking_at_memory_lets_the_lock_go(run, subject, tmp_path):
-    if subject == "stock":
-        pytest.skip("the stock allocator has no debug mode")
-    library = shared_library("compiler.c", tmp_path / "libcompiler.so")
-    env = preloaded(library) | BACKED | {"NPUALLOC_DEBUG": "redzones"}
-    assert run("threads:compiled", fresh=True, env=env, mib=16).value == [16 * MIB]
 
 
 @pytest.mark.parametrize("queues", ["0", "1"], ids=["one queue", "a queue for each stream"])

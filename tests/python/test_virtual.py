@@ -120,6 +120,15 @@ def test_memory_moves_between_streams_that_were_never_current(run, subject, stre
     assert value == {"synchronisations": 0, "retries": 0}
 
 
+# Work that memory did not wait for is a hazard, which fails the test.
+def test_memory_moves_between_streams_that_were_made_anew(run, subject):
+    if subject == "stock":
+        pytest.skip("the stock allocator waits for the device and unmaps everything")
+    env = VIRTUAL | SMALL | {"CANN_SIM_KERNEL_NS": str(10**9), "TASK_QUEUE_ENABLE": "0"}
+    before, after = run("virtual:moved_after_a_restart", env=env).value
+    assert before != after
+
+
 @pytest.mark.parametrize("alias", ["allow", "refuse", "apart"])
 def test_tensors_keep_their_contents_where_memory_moves(run, subject, request, alias):
     plugin = request.config.getoption("--plugin") if subject != "stock" else None

@@ -115,7 +115,8 @@ def written_after_a_free_elsewhere():
 
 
 def pending(device):
-    """Work on other streams that was recorded is waited for, whichever device is current: nothing is found."""
+    """Work on the own stream, and on others where it was recorded, is waited for, whichever device is current: nothing is
+    found."""
     side = torch.npu.Stream(device)
     # Longer than all calls together.
     _runtime().cannSimSetKernelTime(ctypes.c_uint64(1_000_000_000))
@@ -125,7 +126,8 @@ def pending(device):
             with torch.npu.stream(side):
                 tensor.fill_(1)
             tensor.record_stream(side)
-        del tensor
+            own = allocate(5 * MIB).fill_(1)
+        del tensor, own
     torch.npu.empty_cache()
     return pick(stats(device), *NAMES)
 

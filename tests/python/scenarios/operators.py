@@ -10,14 +10,19 @@ from scenarios.common import MIB, allocate, caught, stats
 from scenarios.probe import Probe, refused
 
 
-def _one_fails():
-    """A block that another stream used, and an operator behind it whose launch fails. Enough memory is left."""
+def _one_fails(busy=False):
+    """A block that another stream used, or still uses, and an operator behind it whose launch fails. Enough memory is
+    left."""
     torch.npu.set_device(0)
     side = torch.npu.Stream()
     data = torch.zeros(MIB, device="npu")
     used = torch.zeros(3 * MIB, device="npu")
     used.record_stream(side)
     torch.npu.synchronize()
+    if busy:
+        with torch.npu.stream(side):
+            used.fill_(1)
+        torch.npu.current_stream().query()
     assert ctypes.CDLL("libascendcl.so").cannSimSetFaults(b"launch:nth=1,code=507899") == 0
     data.add_(1)
     # The queue's thread has come to it by then.
@@ -25,9 +30,9 @@ def _one_fails():
     return used
 
 
-def told():
+def told(busy):
     """The program is told, frees the block and empties the cache: what it was told, and whether that is done."""
-    used = _one_fails()
+    used = _one_fails(busy)
     error = caught(torch.npu.synchronize)
     del used
     return {"error": error, "emptied": caught(torch.npu.empty_cache), "left": stats()["active_bytes.all.current"]}
@@ -54,9 +59,9 @@ def uncached_late():
     return {"bytes": data.nbytes, "reserved": torch.npu.memory_reserved()}
 
 
-def met_by_emptying():
-    """Emptying the cache without a check, which waits for an event, is the first to meet the failure. What it and the
-    next two requests say."""
+def met_by_emptying(checked):
+    """Emptying the cache, which waits for an event, is the first to meet the failure. What it and the next two requests
+    say."""
     torch.npu.set_device(0)
     side = torch.npu.Stream()
     data = torch.zeros(MIB, device="npu")
@@ -70,7 +75,7 @@ def met_by_emptying():
     data.add_(1)
     # The queue's thread has come to it by then.
     time.sleep(0.5)
-    return [refused(Probe().empty_cache, 0), caught(allocate, 5 * MIB), caught(allocate, 5 * MIB)]
+    return [refused(Probe().empty_cache, checked), caught(allocate, 5 * MIB), caught(allocate, 5 * MIB)]
 
 
 def met_by_a_failing_driver():

@@ -90,17 +90,6 @@ def limited():
     return rows
 
 
-def free():
-    """What is free of each device, whichever is current, less what is free of the first one."""
-    probe = Probe()
-    held = allocate(3 << 30, "npu:1")
-    rows = []
-    for current in (0, 1):
-        torch.npu.set_device(current)
-        rows.append([probe.memory_info(device)[0] - probe.memory_info(0)[0] for device in (0, 1)])
-    return {"rows": rows, "held": held.nbytes}
-
-
 def one_too_many():
     """The number of devices, taken for a device."""
     probe = Probe()

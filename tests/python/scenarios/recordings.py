@@ -6,7 +6,7 @@ import signal
 
 import torch
 
-from scenarios.common import MIB, allocate
+from scenarios.common import MIB, allocate, caught
 from scenarios.probe import Probe
 from scenarios.raw_pools import MINE
 
@@ -75,8 +75,9 @@ def restored():
 
 def by_hand(plugin, directory):
     """Recordings that the program begins and ends: before the device is used, two alike of another device than the
-    first, and one onto a full disk. What each call said."""
-    library = ctypes.CDLL(plugin)
+    first, and one onto a full disk. The program waits for the device, in vain and then not, and for a stream. What each
+    call said."""
+    library, runtime = ctypes.CDLL(plugin), ctypes.CDLL("libascendcl.so")
     library.npualloc_trace_start.restype = library.npualloc_trace_stop.restype = ctypes.c_char_p
     early = library.npualloc_trace_start(f"{directory}/early.gz".encode())
     Probe()
@@ -86,6 +87,10 @@ def by_hand(plugin, directory):
     for path in (f"{directory}/first.gz", f"{directory}/second.gz", "/dev/full"):
         said.append(library.npualloc_trace_start(path.encode()))
         allocate(5 * MIB)
+        assert runtime.cannSimSetFaults(b"aclrtSynchronizeDevice:every=1,code=507899") == 0
+        assert caught(torch.npu.synchronize)
+        assert runtime.cannSimSetFaults(b"") == 0
+        torch.npu.current_stream().synchronize()
         torch.npu.synchronize()
         said.append(library.npualloc_trace_stop(None))
     return [one and one.decode() for one in (early, *said)]

@@ -51,6 +51,12 @@ def withdrawn():
     return rows
 
 
+def numbers(text):
+    """Those of a virtual segment's pages."""
+    _, count = struct.unpack_from("<QQ", text, 2)
+    return list(struct.unpack_from(f"<{count}Q", text, 18))
+
+
 def pages():
     """The text of a virtual segment: version, kind, page size, count, that many numbers."""
     probe = Probe()
@@ -267,6 +273,20 @@ def zero_copy():
             "twice": refused(probe.build_map, 0, 1)}
 
 
+def shared_anew():
+    """How many pages of memory are named, and how many of those have the names that the same physical handles had when
+    they were other memory's."""
+    probe = Probe()
+    named = []
+    for _ in range(2):
+        address = probe.raw_alloc(41 * MIB)
+        named.append(set(numbers(probe.share(address)[0])))
+        torch.npu.synchronize()
+        probe.raw_delete(address)
+        probe.empty_cache(1)
+    return [len(named[1]), len(named[0] & named[1])]
+
+
 def gone_before():
     """What HCCL is told of memory that came and went before it, and of another device's."""
     probe = Probe()
@@ -297,18 +317,23 @@ def forgets_nothing():
 
 
 def driver_keeps(fault):
-    """The driver keeps what HCCL knows, and then it takes it back: what HCCL knows each time."""
+    """The driver keeps what HCCL knows, and then it takes it back: errors, and bytes of pages and ranges that HCCL knows,
+    in the beginning and each time."""
     probe = Probe()
     address = probe.raw_alloc(41 * MIB)
     probe.build_map(0, 1)
     torch.npu.synchronize()
     probe.raw_delete(address)
     rows = []
+
+    def note(error):
+        ranges, pages = told(probe.hccl_calls())
+        rows.append([error and error["line"], sum(pages.values()), len(ranges)])
+
+    note(None)
     for faults in (fault, ""):
         assert ctypes.CDLL("libascendcl.so").cannSimSetFaults(faults.encode()) == 0
-        error = refused(probe.empty_cache, 1)
-        known = summed(probe.hccl_calls(), {})
-        rows.append([error and error["line"], known["any"], known["ranges"]])
+        note(refused(probe.empty_cache, 1))
     return rows
 
 
@@ -345,8 +370,8 @@ def moved():
     return rounds
 
 
-def summed(calls, blocks):
-    """Bytes known to HCCL, and whether it knows each block's memory."""
+def told(calls):
+    """Bytes of the ranges and pages that HCCL knows, by address."""
     ranges, pages = {}, {}
     for name, address, size, *_ in calls:
         address, size = int(address), int(size)
@@ -355,6 +380,13 @@ def summed(calls, blocks):
             table.pop(address)
         else:
             table[address] = size
+    return ranges, pages
+
+
+def summed(calls, blocks):
+    """What HCCL knows, and whether it knows each block's memory."""
+    ranges, pages = told(calls)
+
     def covered(address):
         return any(start <= address < start + size for start, size in pages.items())
     inside = all(any(r <= p and p + pages[p] <= r + ranges[r] for r in ranges) for p in pages)

@@ -4,6 +4,7 @@ import ctypes
 import random
 
 import torch
+import torch_npu
 
 from scenarios.common import GIB, KIB, MIB, allocate, ladder, pick, stats
 from scenarios.probe import Probe
@@ -234,6 +235,26 @@ def moved_by_name():
         "synchronisations": calls("aclrtSynchronizeDevice") - before,
         "retries": stats()["num_alloc_retries"],
     }
+
+
+def moved_after_a_restart():
+    """Streams have most of the device by turns, while the others' work is under way, before and after they were made
+    anew. Their handles."""
+    streams = [torch.npu.Stream(priority=priority) for priority in (0, 0, -1)]
+    handles = []
+    for part in range(2):
+        if part:
+            torch_npu.npu.stop_device(0)
+            torch_npu.npu.restart_device(0, rebuild_all_resources=True, disable_tensor_unsafe_check=True)
+        for stream in streams * 3:
+            with torch.npu.stream(stream):
+                tensor = allocate(900 * MIB)
+                tensor.fill_(1)
+                del tensor
+        torch.npu.synchronize()
+        handles.append([stream.npu_stream for stream in streams])
+    torch.npu.empty_cache()
+    return handles
 
 
 def contents_where_memory_moves(seed, steps, plugin=None):

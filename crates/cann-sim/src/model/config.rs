@@ -50,6 +50,8 @@ pub struct Config {
     pub mode: Mode,
     /// Whether a handle can be mapped twice.
     pub alias: Alias,
+    /// Whether streams, events and physical memory may have the handle of one that is gone.
+    pub handles_again: bool,
     /// Name of the part, as `aclrtGetSocName` gives it.
     pub soc: String,
     /// Version of CANN.
@@ -80,6 +82,7 @@ impl Default for Config {
             huge_1g_pages: 0,
             mode: Mode::Phantom,
             alias: Alias::Allow,
+            handles_again: false,
             soc: "Ascend910B1".into(),
             cann_version: "8.5.0".into(),
             driver_version: "25.5.0".into(),
@@ -139,6 +142,11 @@ impl Config {
                     "CANN_SIM_ALIAS: {other:?}, not allow, refuse or apart"
                 ));
             }
+        };
+        config.handles_again = match read("CANN_SIM_HANDLES").as_deref() {
+            None | Some("new") => false,
+            Some("again") => true,
+            Some(other) => return Err(format!("CANN_SIM_HANDLES: {other:?}, not new or again")),
         };
         let text = |name: &str, field: &mut String| {
             if let Some(value) = read(name) {
@@ -238,12 +246,16 @@ mod tests {
             ("CANN_SIM_CAPACITY", "32g"),
             ("CANN_SIM_MODE", "backed"),
             ("CANN_SIM_ALIAS", "refuse"),
+            ("CANN_SIM_HANDLES", "again"),
             ("CANN_SIM_COSTS", "aclrtMalloc=5+7; kernel=9"),
             ("CANN_SIM_REPORT", "stderr"),
         ])
         .unwrap();
         assert_eq!((config.devices, config.capacity), (3, 32 << 30));
         assert_eq!((config.mode, config.alias), (Mode::Backed, Alias::Refuse));
+        assert!(
+            config.handles_again && !with(&[("CANN_SIM_HANDLES", "new")]).unwrap().handles_again
+        );
         let apart = with(&[("CANN_SIM_ALIAS", "apart")]).unwrap();
         assert_eq!(apart.alias, Alias::Apart);
         assert_eq!(config.cost.call(CallKind::Malloc, 3 << 20), 5 + 2 * 7);
@@ -274,6 +286,7 @@ mod tests {
             ("CANN_SIM_HUGE1G_PAGES", "65"),
             ("CANN_SIM_MODE", "real"),
             ("CANN_SIM_ALIAS", "maybe"),
+            ("CANN_SIM_HANDLES", "stale"),
             ("CANN_SIM_COSTS", "aclrtMalloc"),
             ("CANN_SIM_FAULTS", "x:nth=1"),
         ] {

@@ -53,6 +53,8 @@ pub struct Table<T> {
     tag: Tag,
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
+    /// An object may have the handle of one that is gone.
+    given_again: bool,
 }
 
 impl<T> Table<T> {
@@ -62,6 +64,16 @@ impl<T> Table<T> {
             tag,
             slots: Vec::new(),
             free: Vec::new(),
+            given_again: false,
+        }
+    }
+
+    /// Where asked to, gives the handle that was free last again: none is recognised as stale once there is
+    /// another such object.
+    pub fn giving_again(self, given_again: bool) -> Self {
+        Table {
+            given_again,
+            ..self
         }
     }
 
@@ -118,7 +130,9 @@ impl<T> Table<T> {
     pub fn remove(&mut self, handle: u64) -> Option<T> {
         let index = self.index(handle)?;
         let slot = &mut self.slots[index];
-        slot.generation = slot.generation.wrapping_add(1);
+        if !self.given_again {
+            slot.generation = slot.generation.wrapping_add(1);
+        }
         self.free.push(index as u32);
         slot.value.take()
     }
@@ -157,6 +171,17 @@ mod tests {
         assert_ne!(first, second);
         assert_eq!(table.get(first), None);
         assert_eq!(table.get(second), Some(&2));
+    }
+
+    #[test]
+    fn a_handle_is_given_again_where_asked_to() {
+        let mut table = Table::new(Tag::Stream).giving_again(true);
+        let first = table.insert(1);
+        table.insert(2);
+        assert_eq!(table.remove(first), Some(1));
+        assert_eq!(table.get(first), None);
+        assert_eq!(table.insert(3), first);
+        assert_eq!(table.get(first), Some(&3));
     }
 
     #[test]

@@ -132,11 +132,11 @@ impl Sim {
             .map(|index| Device::new(index, config.capacity, config.huge_1g_pages))
             .collect();
         let mut sim = Sim {
-            vmm: Vmm::new(config.alias),
+            vmm: Vmm::new(config.alias, config.handles_again),
             clock: Clock::default(),
             devices,
-            streams: Table::new(Tag::Stream),
-            events: Table::new(Tag::Event),
+            streams: Table::new(Tag::Stream).giving_again(config.handles_again),
+            events: Table::new(Tag::Event).giving_again(config.handles_again),
             host: BTreeMap::new(),
             registered: BTreeMap::new(),
             visible: config.visible.min(config.devices),

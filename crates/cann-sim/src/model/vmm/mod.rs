@@ -49,12 +49,12 @@ const REFUSED: i32 = ACL_ERROR_RT_DRV_INTERNAL_ERROR;
 
 impl Vmm {
     /// Nothing reserved, nothing allocated.
-    pub fn new(alias: Alias) -> Self {
+    pub fn new(alias: Alias, handles_again: bool) -> Self {
         Vmm {
             window: AddressSpace::new(WINDOW_BASE, WINDOW_LEN),
             reservations: BTreeMap::new(),
             mappings: BTreeMap::new(),
-            handles: Table::new(Tag::Physical),
+            handles: Table::new(Tag::Physical).giving_again(handles_again),
             alias,
             aliased: 0,
         }
