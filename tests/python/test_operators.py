@@ -5,11 +5,9 @@ import pytest
 from environments import SLOW
 
 
-# Memory that goes back while it is in use is a hazard, which fails the test.
-@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
 @pytest.mark.parametrize("queue", ["1", "2"])
-def test_a_program_that_was_told_goes_on_to_its_end(run_both, queue, busy):
-    stock, subject = run_both("operators:told", busy=busy, fresh=True, env=SLOW | {"TASK_QUEUE_ENABLE": queue})
+def test_a_program_that_was_told_goes_on_to_its_end(run_both, queue):
+    stock, subject = run_both("operators:told", fresh=True, env={"TASK_QUEUE_ENABLE": queue})
     for one in (stock.value, subject.value):
         assert "The Inner error is reported as above" in one["error"]["line"]
         assert one["emptied"] is None
@@ -40,12 +38,11 @@ def test_a_failure_that_emptying_meets_unchecked_is_told_at_the_next_request(run
     assert second is None
 
 
-def test_a_failure_that_emptying_tells_is_told_once(run, subject):
-    if subject == "stock":
-        pytest.skip("the stock allocator waits for good")
-    emptied, first, second = run("operators:met_by_emptying", checked=1, fresh=True, env=SLOW).value
-    assert "The Inner error is reported as above" in emptied["line"]
-    assert (first, second) == (None, None)
+def test_a_failure_that_emptying_tells_is_told_once(run_both):
+    for outcome in run_both("operators:met_by_emptying", checked=1, fresh=True, env=SLOW):
+        emptied, first, second = outcome.value
+        assert "The Inner error is reported as above" in emptied["line"]
+        assert (first, second) == (None, None)
 
 
 def test_a_drivers_failure_that_a_free_meets_is_not_told_later(run, subject):

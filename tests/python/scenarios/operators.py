@@ -10,19 +10,14 @@ from scenarios.common import MIB, allocate, caught, stats
 from scenarios.probe import Probe, refused
 
 
-def _one_fails(busy=False):
-    """A block that another stream used, or still uses, and an operator behind it whose launch fails. Enough memory is
-    left."""
+def _one_fails():
+    """A block that another stream used, and an operator behind it whose launch fails. Enough memory is left."""
     torch.npu.set_device(0)
     side = torch.npu.Stream()
     data = torch.zeros(MIB, device="npu")
     used = torch.zeros(3 * MIB, device="npu")
     used.record_stream(side)
     torch.npu.synchronize()
-    if busy:
-        with torch.npu.stream(side):
-            used.fill_(1)
-        torch.npu.current_stream().query()
     assert ctypes.CDLL("libascendcl.so").cannSimSetFaults(b"launch:nth=1,code=507899") == 0
     data.add_(1)
     # The queue's thread has come to it by then.
@@ -30,9 +25,9 @@ def _one_fails(busy=False):
     return used
 
 
-def told(busy):
+def told():
     """The program is told, frees the block and empties the cache: what it was told, and whether that is done."""
-    used = _one_fails(busy)
+    used = _one_fails()
     error = caught(torch.npu.synchronize)
     del used
     return {"error": error, "emptied": caught(torch.npu.empty_cache), "left": stats()["active_bytes.all.current"]}
