@@ -55,6 +55,8 @@ pub struct Copy {
     plugin: PathBuf,
     probe: PathBuf,
     jobs: u8,
+    /// Runs of ctest in one directory write the same files.
+    ctest_alone: Mutex<()>,
 }
 
 impl Copy {
@@ -90,6 +92,7 @@ impl Copy {
             python,
             device,
             jobs,
+            ctest_alone: Mutex::new(()),
         })
     }
 
@@ -98,7 +101,9 @@ impl Copy {
     /// # Errors
     /// When there are none, or they break down for another reason: nothing is known of the fault then.
     fn run(&self, tests: &str, fault: usize, limit: Duration) -> Result<Fate> {
-        let mut command = match tests.strip_prefix(CTEST) {
+        let pattern = tests.strip_prefix(CTEST);
+        let _alone = pattern.map(|_| self.ctest_alone.lock());
+        let mut command = match pattern {
             Some(pattern) => self.ctest(pattern, limit),
             None => self.pytest(tests, limit),
         };
