@@ -17,7 +17,6 @@ c10::DeviceIndex index(int device) { return static_cast<c10::DeviceIndex>(device
 
 std::atomic<int> own_allocs{0};
 std::atomic<int> own_frees{0};
-std::atomic<int> own_freed_on{-1};
 
 // Of allocators of pools: how many were made, and which of them are gone.
 std::atomic<int> pools_own{0};
@@ -128,17 +127,10 @@ PROBE_EXPORT void* probe_own_malloc(size_t bytes, int, aclrtStream) {
   return ptr;
 }
 PROBE_EXPORT void probe_own_free(void* ptr, size_t, int, aclrtStream) {
-  int device = -1;
-  (void)aclrtGetDevice(&device);
-  own_freed_on = device;
   aclrtFree(ptr);
   ++own_frees;
 }
 PROBE_EXPORT void probe_own_counts(int* allocs, int* frees) {
   *allocs = own_allocs;
   *frees = own_frees;
-}
-// The device that was current at the last free.
-PROBE_EXPORT int probe_own_freed_on(int* device) {
-  return guarded([&] { *device = own_freed_on; });
 }

@@ -66,11 +66,6 @@ def test_a_pools_own_allocator_supplies_its_segments(run):
     assert [stage[:2] for stage in stages] == [[1, 0], [1, 0], [1, 0], [1, 0], [1, 1]]
 
 
-def test_a_pools_own_allocator_frees_on_its_device(run_both):
-    stock, subject = run_both("own_allocators:on_another_device", provokes=OWN)
-    assert subject.value == stock.value == [1, 0, 1]
-
-
 def test_a_pools_own_allocator_may_have_nothing(run_both):
     stock, subject = run_both("own_allocators:exhausted", provokes=OWN, env={"CANN_SIM_CAPACITY": str(GIB)})
     assert subject.value["error"]["types"][0] == "torch.OutOfMemoryError"

@@ -61,10 +61,7 @@ impl Driver for FakeDriver {
 
     fn event_create(&self, _device: DeviceId) -> DriverResult<EventHandle> {
         let mut inner = self.enter("event_create")?;
-        let event = inner.vacant_events.pop().unwrap_or_else(|| {
-            inner.next_event += 1;
-            inner.next_event
-        });
+        let event = inner.event_numbers.take();
         inner.events.insert(event, None);
         Ok(EventHandle(event))
     }
@@ -73,7 +70,7 @@ impl Driver for FakeDriver {
         let mut inner = self.enter("event_destroy")?;
         if inner.events.remove(&event.0).is_some() {
             inner.for_streams.remove(&event.0);
-            inner.vacant_events.push(event.0);
+            inner.event_numbers.give_back(event.0);
         }
         Ok(())
     }

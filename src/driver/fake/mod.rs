@@ -28,6 +28,26 @@ const PHYSICAL: usize = 1 << 43;
 /// Distance between two pieces of it.
 const PHYSICAL_STRIDE: usize = 1 << 31;
 
+/// Names of the runtime's objects. As the objects' addresses would be, those given back are given again, the last one first.
+#[derive(Debug, Default)]
+struct Numbers {
+    last: usize,
+    vacant: Vec<usize>,
+}
+
+impl Numbers {
+    fn take(&mut self) -> usize {
+        self.vacant.pop().unwrap_or_else(|| {
+            self.last += 1;
+            self.last
+        })
+    }
+
+    fn give_back(&mut self, number: usize) {
+        self.vacant.push(number);
+    }
+}
+
 #[derive(Debug, Default)]
 struct Device {
     /// Driver allocations by address.
@@ -42,9 +62,7 @@ struct Device {
     physical: BTreeMap<usize, (usize, usize)>,
     /// Mappings by address.
     mapped: BTreeMap<usize, PhysicalHandle>,
-    next_handle: usize,
-    /// Handles given back, which are given again: the last one first, as addresses of the runtime's own objects are.
-    vacant_handles: Vec<usize>,
+    handle_numbers: Numbers,
     /// Taken by somebody else, bytes.
     others: usize,
     /// Addresses that can be reserved, bytes; `None` for any number.
@@ -81,9 +99,7 @@ struct Inner {
     /// Waits of streams that may not be over: which of the work submitted to a stream it is, and what it waits for.
     waits: Vec<Wait>,
     waits_refused: bool,
-    next_event: usize,
-    /// As for handles.
-    vacant_events: Vec<usize>,
+    event_numbers: Numbers,
     calls: BTreeMap<&'static str, u64>,
     total_calls: u64,
     fail_at: Option<(u64, i32)>,

@@ -62,10 +62,7 @@ impl VirtualMemory for FakeDriver {
             });
         }
         slot.used += bytes;
-        let handle = slot.vacant_handles.pop().unwrap_or_else(|| {
-            slot.next_handle += 1;
-            slot.next_handle
-        });
+        let handle = slot.handle_numbers.take();
         slot.physical.insert(handle, (bytes, 0));
         Ok(PhysicalHandle(handle))
     }
@@ -76,7 +73,7 @@ impl VirtualMemory for FakeDriver {
         match slot.physical.get(&handle.0).copied() {
             Some((bytes, 0)) => {
                 slot.physical.remove(&handle.0);
-                slot.vacant_handles.push(handle.0);
+                slot.handle_numbers.give_back(handle.0);
                 slot.used -= bytes;
                 Ok(())
             }

@@ -81,20 +81,6 @@ def pool_of_its_own():
     return {"stages": stages, "segments": segments, "kept": outside.nbytes}
 
 
-def on_another_device():
-    """Memory of a pool's own allocator goes back while another device is current; the one that it finds current."""
-    mine = own()
-    probe = Probe()
-    with torch.npu.device(1):
-        pool = torch.npu.memory.MemPool(mine.allocator())
-        with torch.npu.memory.use_mem_pool(pool):
-            tensor = allocate(30 * MIB)
-    found = tensor.device.index
-    del tensor, pool
-    torch.npu.empty_cache()
-    return [found, torch.npu.current_device(), probe.own_freed_on()]
-
-
 def exhausted():
     """A pool's own allocator has nothing; then it has."""
     mine = own()

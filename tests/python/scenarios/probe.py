@@ -38,7 +38,6 @@ CALLS = {
     "pool_create_own": ("iQQ", ""),
     "pool_create_busy": ("iQQ", ""),
     "pool_own_gone": ("", "ii"),
-    "own_freed_on": ("", "i"),
     "pool_begin": ("iQQQ", ""),
     "pool_end": ("iQQ", ""),
     "pool_release": ("iQQ", ""),
